@@ -1,0 +1,1 @@
+"""Configuration, accounting and errors. Nothing below this package imports torch."""
