@@ -1,0 +1,250 @@
+"""From YAML, presets and overrides to a checked `HyMoConfig`, with errors that name file, line and key."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from hymo.core import yaml12
+from hymo.core.config import GROUPS, HyMoConfig
+from hymo.core.errors import ConfigError, nearest
+
+_BASE = "base"
+
+Tree = dict[str, dict[str, Any]]
+
+
+def preset_names() -> list[str]:
+    """Names that `load_config` knows without a file."""
+    folder = resources.files("hymo") / "presets"
+    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+
+
+def load_config(path_or_preset: str | Path, overrides: Iterable[str] = ()) -> HyMoConfig:
+    """Load a configuration.
+
+    Args:
+        path_or_preset: a YAML file, else a preset's name (a missing path falls back to the preset of its stem, so
+            `configs/hymo_750m.yaml` works in any folder). A file may start from a preset: `base: hymo_demo`.
+        overrides: `section.field=value` strings, read as YAML scalars and applied last.
+
+    Raises:
+        ConfigError: with file, line, key, what is expected and the nearest known name.
+    """
+    path, text = _find(path_or_preset)
+    tree, where = _read(path, text, seen=())
+    changes: Tree = {}
+    for override in overrides:
+        group, key, value = _parse_override(override)
+        changes.setdefault(group, {})[key] = value
+        where[(group, key)] = f"--set {override}"
+    if not changes:
+        return _build(tree, str(path), where)
+    return _build(_merge(tree, changes, where), str(path), where)
+
+
+def derive_config(base: HyMoConfig, **changes: Mapping[str, Any]) -> HyMoConfig:
+    """Return `base` with fields replaced per group, dependent fields recomputed and everything checked again.
+
+    Dependent fields that a change does not name follow it: `dim` moves q_lora_rank (dim / 4) and gdn_d_inner (10/7 dim
+    to the nearest whole head); rope_ratio and qk_rope_head_dim follow each other and head_dim; n_layers drops or
+    continues the evenly spaced mla_layers; mtp_depth cuts or repeats mtp_loss_weights; total_steps and total_tokens
+    replace each other; seq_len raises nothing and must fit max_seq_len.
+
+    Example: `derive_config(config, model={"n_layers": 8}, training={"seed": 1})`.
+
+    Raises:
+        ConfigError: an unknown group or field, or a combination that does not fit.
+    """
+    where: dict[tuple[str, ...], str] = {}
+    tree: Tree = {name: _plain_group(getattr(base, name)) for name in GROUPS}
+    merged = _merge(tree, {k: dict(v) for k, v in changes.items()}, where)
+    return _build(merged, "derive_config", where)
+
+
+def dump_config(config: HyMoConfig) -> str:
+    """Return the configuration as YAML that `load_config` reads back to an equal value."""
+    tree = {name: _plain_group(getattr(config, name)) for name in GROUPS}
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110)
+
+
+def config_hash(config: HyMoConfig) -> str:
+    """Return a short hash of all that decides a run's result: everything but its name, folders and device."""
+    tree = {name: _plain_group(getattr(config, name)) for name in GROUPS if name != "run"}
+    tree["run"] = {"tokenizer": config.run.tokenizer}
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes tuples as lists and floats in a form that the core schema reads back as floats."""
+
+
+def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
+    text = repr(value)
+    return dumper.represent_scalar("tag:yaml.org,2002:float", text if any(c in text for c in ".en") else text + ".0")
+
+
+_Dumper.add_representer(float, _represent_float)
+
+
+def _plain_group(group: Any) -> dict[str, Any]:
+    values = {field.name: getattr(group, field.name) for field in dataclasses.fields(group)}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def _find(path_or_preset: str | Path) -> tuple[Path, str | None]:
+    path = Path(path_or_preset)
+    if path.is_file():
+        return path, None
+    names = preset_names()
+    looks_like_preset = path.suffix in ("", ".yaml", ".yml") and path.stem in names
+    if looks_like_preset:
+        text = (resources.files("hymo") / "presets" / f"{path.stem}.yaml").read_text(encoding="utf-8")
+        return Path(f"preset {path.stem}"), text
+    hint = nearest(path.stem, names)
+    raise ConfigError(f"{path_or_preset}: no such file or preset{hint}. Presets: {', '.join(names)}.")
+
+
+def _read(path: Path, text: str | None, seen: tuple[str, ...]) -> tuple[Tree, dict[tuple[str, ...], str]]:
+    """Read one file over its base. Returns the tree and, by (group, key), the place that set it."""
+    raw, lines = yaml12.read(path) if text is None else yaml12.parse(text, str(path))
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: a configuration is a mapping with the groups {', '.join(GROUPS)}.")
+    where: dict[tuple[str, ...], str] = {key: f"{path}:{line}" for key, line in lines.items()}
+    base = raw.pop(_BASE, None)
+    for group, values in raw.items():
+        if group not in GROUPS:
+            hint = nearest(group, [*GROUPS, _BASE])
+            raise ConfigError(f"{where[(group,)]}: unknown group '{group}'{hint}. Groups: {', '.join(GROUPS)}.")
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where[(group,)]}: '{group}' must be a mapping of its fields.")
+    if base is None:
+        return raw, where
+    if not isinstance(base, str) or base in seen:
+        raise ConfigError(f"{where[(_BASE,)]}: base: must name another preset or file, without a cycle.")
+    parent = path.parent / base
+    found, parent_text = _find(parent if parent.is_file() else base)
+    tree, parent_where = _read(found, parent_text, (*seen, base))
+    where = {**parent_where, **where}
+    return _merge(tree, raw, where), where
+
+
+def _parse_override(override: str) -> tuple[str, str, Any]:
+    key, equals, text = override.partition("=")
+    group, dot, field = key.strip().partition(".")
+    if not (equals and dot and group and field):
+        raise ConfigError(f"--set {override}: expected section.field=value, for example training.seed=1.")
+    if group not in GROUPS:
+        raise ConfigError(f"--set {override}: unknown group '{group}'{nearest(group, GROUPS)}.")
+    value, _ = yaml12.parse(f"value: {text}", f"--set {override}")
+    return group, field, value["value"]
+
+
+def _merge(tree: Tree, changes: Tree, where: dict[tuple[str, ...], str]) -> Tree:
+    """Lay `changes` over `tree` and recompute what depends on them and is not named by them."""
+    merged = {name: dict(values) for name, values in tree.items()}
+    for group, values in changes.items():
+        if group not in GROUPS:
+            raise ConfigError(f"{group}: unknown group{nearest(group, GROUPS)}. Groups: {', '.join(GROUPS)}.")
+        merged.setdefault(group, {}).update(values)
+    if "model" in tree:
+        _follow_model(merged["model"], tree["model"], changes.get("model", {}))
+    scheduler = changes.get("scheduler", {})
+    for given, other in (("total_steps", "total_tokens"), ("total_tokens", "total_steps")):
+        if scheduler.get(given) is not None and other not in scheduler and "scheduler" in merged:
+            merged["scheduler"].pop(other, None)
+    return merged
+
+
+def _follow_model(model: dict[str, Any], before: dict[str, Any], changed: dict[str, Any]) -> None:
+    """Recompute the dependent fields of a model whose inputs changed; bad values are left for the type check."""
+
+    def moved(*names: str) -> bool:
+        return any(n in changed for n in names) and all(type(model.get(n)) in (int, float) for n in names)
+
+    if moved("dim"):
+        if "q_lora_rank" not in changed:
+            if model["dim"] % 4:
+                raise ConfigError(f"model.dim: {model['dim']} is not divisible by 4; name q_lora_rank as well.")
+            model["q_lora_rank"] = model["dim"] // 4
+        if "gdn_d_inner" not in changed and type(model.get("gdn_headdim")) is int and model["gdn_headdim"] > 0:
+            head = model["gdn_headdim"]
+            model["gdn_d_inner"] = max(1, round(10 * model["dim"] / 7 / head)) * head
+    if "qk_rope_head_dim" in changed and "rope_ratio" not in changed and moved("qk_rope_head_dim"):
+        model["rope_ratio"] = model["qk_rope_head_dim"] / model["head_dim"]
+    elif "qk_rope_head_dim" not in changed and (moved("rope_ratio") or moved("head_dim")):
+        model["qk_rope_head_dim"] = round(model["rope_ratio"] * model["head_dim"])
+    if moved("n_layers") and "mla_layers" not in changed and before.get("mla_layers"):
+        old = list(before["mla_layers"])
+        stride = old[1] - old[0] if len(old) > 1 else before["n_layers"]
+        model["mla_layers"] = list(range(old[0], model["n_layers"], stride))
+        model["nope_gdn_layers"] = [i for i in before.get("nope_gdn_layers", []) if i < model["n_layers"]]
+    if moved("mtp_depth") and "mtp_loss_weights" not in changed:
+        weights = list(before.get("mtp_loss_weights", []))
+        depth = max(0, int(model["mtp_depth"]))
+        last = weights[-1:] or [0.1]
+        model["mtp_loss_weights"] = (weights + last * depth)[:depth]
+
+
+def _build(tree: Tree, source: str, where: dict[tuple[str, ...], str]) -> HyMoConfig:
+    missing = [name for name in GROUPS if name not in tree]
+    if missing:
+        raise ConfigError(f"{source}: group '{missing[0]}' is missing. Add it, or start from a preset with 'base: NAME'.")
+    values = {g: {k: tuple(v) if isinstance(v, list) else v for k, v in tree[g].items()} for g in GROUPS}
+    for group, cls in GROUPS.items():
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in values[group]:
+            if key not in known:
+                place = where.get((group, key), source)
+                raise ConfigError(f"{place}: unknown key '{group}.{key}'{_nearest_key(key, group, known)}.")
+    try:
+        return HyMoConfig(**{group: cls(**values[group]) for group, cls in _checked(values, source, where)})
+    except ValidationError as error:
+        raise _explain(error, "", source, where) from None
+
+
+def _checked(values: Tree, source: str, where: dict[tuple[str, ...], str]) -> Iterable[tuple[str, type]]:
+    """Check each group on its own first, so that the error knows its group."""
+    for group, cls in GROUPS.items():
+        try:
+            cls(**values[group])
+        except ValidationError as error:
+            raise _explain(error, group, source, where) from None
+    return GROUPS.items()
+
+
+def _nearest_key(key: str, group: str, known: list[str]) -> str:
+    if difflib.get_close_matches(key, known, n=1, cutoff=0.6):
+        return nearest(key, known)
+    for other, cls in GROUPS.items():
+        if other != group and key in {field.name for field in dataclasses.fields(cls)}:
+            return f" (it belongs to '{other}.{key}')"
+    return ""
+
+
+def _explain(error: ValidationError, group: str, source: str, where: dict[tuple[str, ...], str]) -> ConfigError:
+    """Turn pydantic's first complaint into place, key, what was given and what is wanted."""
+    problem = error.errors()[0]
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    location = [str(part) for part in problem["loc"]]
+    key = location[0] if location else ""
+    if problem["type"] == "value_error" and ": " in message:
+        key, message = message.split(": ", 1)
+        if "." in key:
+            group, key = key.split(".", 1)
+    place = where.get((group, key), where.get((group,), source))
+    if problem["type"] == "missing":
+        return ConfigError(f"{place}: '{group}.{key}' is missing. Add it, or start from a preset with 'base: NAME'.")
+    given = "" if problem["type"] == "value_error" else f", not {problem['input']!r}"
+    index = f"[{location[1]}]" if len(location) > 1 and location[1].isdigit() else ""
+    message = message[:1].lower() + message[1:]
+    return ConfigError(f"{place}: '{group}.{key}{index}': {message}{given}.")
