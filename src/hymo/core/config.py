@@ -103,7 +103,7 @@ class ModelConfig:
     gdn_rope_target: Literal["bc", "v", "none"] = "bc"
     """What a GDN block rotates: read and write keys, the values, or nothing."""
     gdn_decay_init: Literal["linear", "log_uniform"] = "linear"
-    """Decay at initialisation: A equally spaced in 1..40 over heads, or time constants log-uniform up to the context."""
+    """Decay at initialisation: A equally spaced in 1..40 over heads, or log-uniform time constants up to the context."""
     gdn_decay_sharing: Literal["pair", "head"] = "pair"
     """Where states share one decay: over each rotated pair, or over the whole head."""
     gdn_output_norm: bool = False
@@ -131,7 +131,7 @@ class ModelConfig:
     capacity_factor: Positive | None = None
     """Training capacity per sequence and expert as a multiple of the uniform load; null is dropless."""
     moe_bias_update: Literal["ema", "sign"] = "ema"
-    """Load that moves the router bias: the moving average with its dead band, or the plain sign of the last step's load."""
+    """Load that moves the router bias: the moving average with its dead band, or the sign of the last step's load."""
     balance_loss_alpha: NonNegative = 0.0
     """Weight of the sequence-wise balance loss; 0 is off."""
     mtp_anneal_frac: Fraction = 0.0
@@ -165,10 +165,14 @@ class ModelConfig:
     def _check(self) -> ModelConfig:
         for name in ("mla_layers", "nope_gdn_layers"):
             layers: tuple[int, ...] = getattr(self, name)
-            _require(all(i < self.n_layers for i in layers), name, f"every index must be below n_layers ({self.n_layers})")
+            _require(
+                all(i < self.n_layers for i in layers), name, f"every index must be below n_layers ({self.n_layers})"
+            )
             _require(list(layers) == sorted(set(layers)), name, "indices must be ascending without repeats")
         _require(
-            not set(self.nope_gdn_layers) & set(self.mla_layers), "nope_gdn_layers", "lists an MLA block; name GDN blocks"
+            not set(self.nope_gdn_layers) & set(self.mla_layers),
+            "nope_gdn_layers",
+            "lists an MLA block; name GDN blocks",
         )
         _require(
             self.n_heads % self.n_kv_groups == 0,

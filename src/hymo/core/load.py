@@ -198,7 +198,9 @@ def _follow_model(model: dict[str, Any], before: dict[str, Any], changed: dict[s
 def _build(tree: Tree, source: str, where: dict[tuple[str, ...], str]) -> HyMoConfig:
     missing = [name for name in GROUPS if name not in tree]
     if missing:
-        raise ConfigError(f"{source}: group '{missing[0]}' is missing. Add it, or start from a preset with 'base: NAME'.")
+        raise ConfigError(
+            f"{source}: group '{missing[0]}' is missing. Add it, or start from a preset with 'base: NAME'."
+        )
     values = {g: {k: tuple(v) if isinstance(v, list) else v for k, v in tree[g].items()} for g in GROUPS}
     for group, cls in GROUPS.items():
         known = [field.name for field in dataclasses.fields(cls)]

@@ -1,0 +1,213 @@
+"""Estimate of what training occupies on one rank, item by item.
+
+Parameters, gradients and optimizer states follow exactly from `hymo.core.accounting`. Activations are an estimate: the
+tensors that autograd keeps of each kind of block, counted from the operations in their order, without the allocator's
+rounding and without temporaries of the backward pass. Compare with a measured peak before relying on the last 10 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from hymo.core.accounting import dense_ffn_width, model_tensors
+from hymo.core.config import HyMoConfig, ModelConfig
+from hymo.core.roles import Role
+
+Level = Literal["none", "selective", "full"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""Activation checkpointing, from none to whole blocks."""
+
+LOGIT_CHUNK_ELEMENTS = 1 << 25
+"""Logits that the chunked cross-entropy holds at once, in elements (128 MiB in fp32)."""
+
+_FP32 = 4
+_NORMUON_ROLES: dict[str, tuple[Role, ...]] = {
+    "hybrid": (Role.MATRIX,),
+    "adamw": (),
+    "normuon_all": (Role.MATRIX, Role.EXPERT),
+}
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes on one rank while training, by item, for one level of activation checkpointing."""
+
+    weights: int
+    """Copy in the compute dtype, counted whole when sharded too; 0 when that is fp32, the masters' own."""
+    masters: int
+    """fp32 parameters that the optimizers update."""
+    gradients: int
+    """fp32 gradients."""
+    normuon: int
+    """NorMuon: momentum, and the second moment per output neuron."""
+    adamw: int
+    """AdamW: two moments."""
+    activations: int
+    """What autograd keeps for the backward pass, the loss excluded."""
+    logits: int
+    """Working set of the output heads and their cross-entropy."""
+
+    @property
+    def total(self) -> int:
+        """Sum of all items."""
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class OptimizerSizes:
+    """Elements that the optimizers keep states for."""
+
+    normuon: int
+    """Elements of NorMuon's matrices, each with one momentum."""
+    neurons: int
+    """Output neurons of these matrices, each with one second moment."""
+    adamw: int
+    """Elements of AdamW's parameters, each with two moments."""
+
+    @property
+    def bytes(self) -> int:
+        """fp32 bytes of all states."""
+        return self.normuon_bytes + self.adamw_bytes
+
+    @property
+    def normuon_bytes(self) -> int:
+        """fp32 bytes of NorMuon's states."""
+        return _FP32 * (self.normuon + self.neurons)
+
+    @property
+    def adamw_bytes(self) -> int:
+        """fp32 bytes of AdamW's states."""
+        return 2 * _FP32 * self.adamw
+
+
+def optimizer_sizes(config: HyMoConfig) -> OptimizerSizes:
+    """Count what each optimizer updates under the configuration's partition."""
+    roles = _NORMUON_ROLES[config.optimizer.optimizer_partition]
+    tensors = [tensor for _, tensor in model_tensors(config.model)]
+    muon = [tensor for tensor in tensors if tensor.role in roles]
+    matrices = sum(tensor.numel for tensor in muon)
+    neurons = sum(tensor.neurons for tensor in muon) if config.optimizer.muon_normalize else 0
+    return OptimizerSizes(matrices, neurons, sum(tensor.numel for tensor in tensors) - matrices)
+
+
+def training_memory(
+    config: HyMoConfig, world_size: int = 1, micro_batch: int | None = None, level: Level | None = None
+) -> TrainingMemory:
+    """Estimate the bytes that one rank occupies.
+
+    Args:
+        config: the run.
+        world_size: data-parallel ranks; masters, gradients and states are sharded over world_size / dp_replicate.
+        micro_batch: sequences per forward pass; the configuration's if None.
+        level: activation checkpointing; the configuration's if None.
+    """
+    micro_batch = config.training.micro_batch_size if micro_batch is None else micro_batch
+    level = config.training.activation_checkpointing if level is None else level
+    stored = sum(tensor.numel for _, tensor in model_tensors(config.model))
+    shards = max(1, world_size // config.training.dp_replicate)
+    sizes = optimizer_sizes(config)
+    width = _compute_bytes(config)
+    return TrainingMemory(
+        weights=stored * width if width < _FP32 else 0,
+        masters=_shard(_FP32 * stored, shards),
+        gradients=_shard(_FP32 * stored, shards),
+        normuon=_shard(sizes.normuon_bytes, shards),
+        adamw=_shard(sizes.adamw_bytes, shards),
+        activations=_activations(config, micro_batch * config.training.seq_len, level),
+        logits=_logits(config, micro_batch * config.training.seq_len),
+    )
+
+
+def _shard(size: int, shards: int) -> int:
+    return -(-size // shards)
+
+
+def _compute_bytes(config: HyMoConfig) -> int:
+    return 2 if config.training.param_dtype == "bfloat16" else _FP32
+
+
+def _activations(config: HyMoConfig, tokens: int, level: Level) -> int:
+    """Bytes kept for the backward pass: every block's own, or block inputs and the largest block while recomputed."""
+    model, width = config.model, _compute_bytes(config)
+    blocks = [_block(config, layer, width, recompute_experts=level == "selective") for layer in range(model.n_layers)]
+    per_token = model.n_layers * model.dim * width + max(blocks) if level == "full" else sum(blocks)
+    if level == "selective":
+        per_token += max(_experts(model, width) if model.has_moe(i) else 0 for i in range(model.n_layers))
+    heads = model.mtp_depth * (3 * model.dim * width + _swiglu(model.dim, model.moe_inter_dim, width))
+    return tokens * (per_token + 3 * model.dim * width + heads)
+
+
+def _block(config: HyMoConfig, layer: int, width: int, recompute_experts: bool) -> int:
+    """Bytes per token kept of one block."""
+    model = config.model
+    size = _mla(model, width) if layer in model.mla_layers else _gdn(config, width)
+    if model.has_moe(layer):
+        router = 3 * _FP32 * model.n_routed_experts
+        size += 2 * model.dim * width + router + (0 if recompute_experts else _experts(model, width))
+    dense = dense_ffn_width(model, layer)
+    if dense:
+        size += 2 * model.dim * width + _swiglu(model.dim, dense, width)
+    return size
+
+
+def _swiglu(dim: int, hidden: int, width: int) -> int:
+    """Input, gate, its SiLU, up and their product."""
+    return width * (dim + 4 * hidden)
+
+
+def _experts(model: ModelConfig, width: int) -> int:
+    """Gathered inputs, the SwiGLU of every expert that a token passes, and its output before the routing weight."""
+    passes = model.n_activated_experts + model.n_shared_experts
+    return passes * (_swiglu(model.dim, model.moe_inter_dim, width) + model.dim * width)
+
+
+def _mla(model: ModelConfig, width: int) -> int:
+    """Norm, low-rank queries before and after their scales, latent, keys and values of the groups, attention output."""
+    queries = model.n_heads * model.head_dim
+    keys = model.n_kv_groups * (model.head_dim + model.v_head_dim)
+    latent = 2 * (model.kv_lora_rank + model.qk_rope_head_dim) if model.mla_latent else 0
+    numbers = 2 * model.dim + 2 * model.q_lora_rank + 3 * queries + latent + 2 * keys + model.n_heads * model.v_head_dim
+    return width * numbers + _FP32 * model.n_heads
+
+
+def _gdn(config: HyMoConfig, width: int) -> int:
+    """Norm, taps of the convolution, projections, gates and gated output, and what the recurrence keeps."""
+    model = config.model
+    inner, heads, keys = model.gdn_d_inner, model.gdn_n_heads, model.gdn_n_heads * model.gdn_d_state
+    numbers = 2 * model.dim + inner * (model.gdn_d_conv + 2) + 2 * keys + 3 * inner
+    if model.gdn_gate != "none":
+        numbers += inner
+    return width * numbers + 4 * _FP32 * heads + _recurrence(config)
+
+
+def _recurrence(config: HyMoConfig) -> int:
+    """Bytes per token that the recurrence keeps beside its inputs, all in fp32.
+
+    The chunked form is what `auto` runs. Per token and head it keeps copies of its inputs, the chunk's scores and, for
+    gated_linear, four key-sized factors at each of the log2(chunk) levels. The time loop keeps the state of every token.
+    """
+    model = config.model
+    chunk, keys, values = model.gdn_chunk_size, model.gdn_d_state, model.gdn_headdim
+    if config.training.gdn_kernel == "recurrent":
+        per_head = 2 * keys * values + 3 * keys + values
+    elif config.training.gdn_kernel == "triton":
+        per_head = -(-keys * values // chunk)
+    else:
+        states = -(-keys * values // chunk)
+        if model.gdn_recurrence == "gated_delta":
+            per_head = 5 * chunk + 7 * keys + 5 * values + 2 * states
+        else:
+            levels = chunk.bit_length() - 1
+            per_head = levels * 4 * keys + chunk + 6 * keys + 2 * values + 3 * states
+    return _FP32 * model.gdn_n_heads * per_head
+
+
+def _logits(config: HyMoConfig, tokens: int) -> int:
+    """Gradients that every head hands to the backward pass, and the logits of the chunk in work (four copies)."""
+    model = config.model
+    heads, elements = 1 + model.mtp_depth, tokens * model.vocab_size
+    if elements <= LOGIT_CHUNK_ELEMENTS:
+        return heads * 3 * _FP32 * elements
+    kept = heads * (_FP32 * model.vocab_size * model.dim + tokens * model.dim * _compute_bytes(config))
+    return kept + 4 * _FP32 * LOGIT_CHUNK_ELEMENTS

@@ -1,0 +1,253 @@
+"""What a run will need, told before it starts: memory, time, cost and disk, from the configuration alone.
+
+Counts are exact (`hymo.core.accounting`), memory is an estimate (`hymo.core.memory`), and throughput is a peak times an
+assumed utilisation until benchmark results of this package exist. The plan says which is which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token, state_bytes, used_per_token
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import UsageError
+from hymo.core.hardware import GIB, Device, device
+from hymo.core.memory import LEVELS, Level, TrainingMemory, optimizer_sizes, training_memory
+
+ASSUMED_UTILISATION = 0.30
+"""Share of the bf16 peak that a plan expects. An assumption, not a measurement: no benchmark result exists yet."""
+USABLE_MEMORY = 0.92
+"""Share of device memory that a plan fills; the rest is left to the context, libraries and fragmentation."""
+_LARGEST_MICRO_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of the model."""
+
+    stored: int
+    """All of them."""
+    active: int
+    """Those that one token uses."""
+    used_per_token: int
+    """N_used of a trained token: each as often as the token passes it."""
+    parts: dict[str, int]
+    """`stored` by part."""
+
+
+@dataclass(frozen=True)
+class LevelPlan:
+    """Memory of one rank at one level of activation checkpointing."""
+
+    memory: dict[str, int]
+    """Bytes by item at the planned micro-batch, with their total."""
+    fits: bool | None
+    """Whether that is within the usable memory; None where the device's is unknown."""
+    largest_micro_batch: int | None
+    """Most sequences per forward pass that fit: 0 if not even one does, None where the device's memory is unknown."""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Expected speed of training over all devices."""
+
+    tokens_per_second: float
+    utilisation: float
+    """Share of the peak that the figure assumes."""
+    basis: str
+    """Where the utilisation comes from."""
+    days: float
+    """Time for all steps."""
+    cost: float | None
+    """Price of that time in the unit of the given price; None without one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, planned."""
+
+    name: str
+    parameters: Parameters
+    flops_per_token: int
+    """FLOPs per trained token, forward and backward."""
+    tokens_per_step: int
+    steps: int
+    tokens: int
+    """Tokens of all steps."""
+    gpu: str | None
+    gpus: int
+    micro_batch_size: int
+    """Sequences per rank and forward pass that the memory items are for."""
+    grad_accum_steps: int
+    """Forward passes per step on this number of devices."""
+    usable_memory_bytes: int | None
+    """Memory per device that the plan may fill; None where it is unknown."""
+    activation_checkpointing: Level
+    """The configured level."""
+    levels: dict[str, LevelPlan]
+    communication_bytes: int
+    """Bytes that each rank receives per step: gathered weights twice per forward pass, reduced gradients once."""
+    context: int
+    """Tokens of the sequence that cache_bytes is for."""
+    cache_bytes: int
+    """Attention cache of one sequence of `context` tokens in bf16."""
+    state_bytes: int
+    """Recurrent state of one sequence, whatever its length."""
+    checkpoint_bytes: int
+    """One checkpoint: masters and optimizer states in fp32."""
+    checkpoint_disk_bytes: int
+    """All checkpoints that retention keeps at once, with the one being written."""
+    throughput: Throughput | None
+    """None where the device's bf16 peak is unknown or does not apply."""
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values for JSON."""
+        return dataclasses.asdict(self)
+
+
+def plan(
+    config: HyMoConfig, gpu: str | None = None, gpus: int = 1, context: int | None = None, price: float | None = None
+) -> Plan:
+    """Plan a run.
+
+    Args:
+        config: the run.
+        gpu: short name of a device (`hymo.core.hardware`); None leaves out what depends on one.
+        gpus: number of devices, the data-parallel ranks.
+        context: tokens for cache_bytes; the model's context if None.
+        price: price of one device-hour, in any currency.
+
+    Raises:
+        UsageError: an unknown device, a number out of range, or a run that fits at no checkpointing level.
+    """
+    _check_range("--gpus", gpus, 1)
+    _check_range("--context", context, 1)
+    _check_range("--price", price, 0)
+    target = None if gpu is None else device(gpu)
+    usable = None if target is None or target.memory is None else int(target.memory * USABLE_MEMORY)
+    training = config.training
+    levels = {level: _plan_level(config, gpus, level, usable) for level in LEVELS}
+    if usable is not None and target is not None and all(level.largest_micro_batch == 0 for level in levels.values()):
+        least = training_memory(config, gpus, 1, "full").total
+        raise UsageError(
+            f"{config.run.name} does not fit on {gpus} x {target.name}: one sequence of {training.seq_len} tokens with "
+            f"full activation checkpointing needs {least / GIB:.1f} GiB per device, {usable / GIB:.1f} GiB are usable. "
+            "Take more or larger devices, a shorter training.seq_len or a smaller preset."
+        )
+    count = count_parameters(config.model)
+    one_checkpoint = 4 * count.stored + optimizer_sizes(config).bytes
+    passes = -(-training.sequences_per_step // (training.micro_batch_size * gpus))
+    throughput = _throughput(config, target, gpus, price)
+    return Plan(
+        name=config.run.name,
+        parameters=Parameters(count.stored, count.active, used_per_token(config.model, training=True), count.parts),
+        flops_per_token=flops_per_token(config.model, training.seq_len),
+        tokens_per_step=training.tokens_per_step,
+        steps=config.total_steps,
+        tokens=config.total_steps * training.tokens_per_step,
+        gpu=None if target is None else target.key,
+        gpus=gpus,
+        micro_batch_size=training.micro_batch_size,
+        grad_accum_steps=passes,
+        usable_memory_bytes=usable,
+        activation_checkpointing=training.activation_checkpointing,
+        levels={str(name): level for name, level in levels.items()},
+        communication_bytes=_communication(config, gpus, passes, count.stored),
+        context=context or config.model.max_seq_len,
+        cache_bytes=cache_bytes(config.model, context or config.model.max_seq_len),
+        state_bytes=state_bytes(config.model),
+        checkpoint_bytes=one_checkpoint,
+        # The newest keep_last, the best, and the one being written; keep_every adds what the run's length asks for.
+        checkpoint_disk_bytes=one_checkpoint * (training.keep_last + 2 + _kept_for_good(config)),
+        throughput=throughput,
+        warnings=tuple(_warnings(config, target, gpus, context, levels, throughput)),
+    )
+
+
+def _check_range(option: str, value: float | None, least: float) -> None:
+    if value is not None and value < least:
+        raise UsageError(f"{option} {value}: must be at least {least}.")
+
+
+def _plan_level(config: HyMoConfig, gpus: int, level: Level, usable: int | None) -> LevelPlan:
+    at_configured = training_memory(config, gpus, None, level)
+    fits = None if usable is None else at_configured.total <= usable
+    largest = None if usable is None else _largest_micro_batch(config, gpus, level, usable)
+    return LevelPlan(_items(at_configured), fits, largest)
+
+
+def _items(memory: TrainingMemory) -> dict[str, int]:
+    return {**dataclasses.asdict(memory), "total": memory.total}
+
+
+def _largest_micro_batch(config: HyMoConfig, gpus: int, level: Level, usable: int) -> int:
+    """Bisect: memory never falls when the micro-batch grows."""
+    low, high = 0, _LARGEST_MICRO_BATCH
+    while low < high:
+        middle = (low + high + 1) // 2
+        if training_memory(config, gpus, middle, level).total <= usable:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _communication(config: HyMoConfig, gpus: int, passes: int, stored: int) -> int:
+    if gpus == 1:
+        return 0
+    width = {"bfloat16": 2, "float32": 4}
+    gathered = 2 * width[config.training.param_dtype] * stored
+    reduced = width[config.training.reduce_dtype] * stored
+    return passes * (gathered + reduced) * (gpus - 1) // gpus
+
+
+def _kept_for_good(config: HyMoConfig) -> int:
+    every = config.training.keep_every
+    return 0 if every is None else config.total_steps // every
+
+
+def _throughput(config: HyMoConfig, target: Device | None, gpus: int, price: float | None) -> Throughput | None:
+    if target is None or target.peak is None or config.training.param_dtype != "bfloat16":
+        return None
+    per_token = flops_per_token(config.model, config.training.seq_len)
+    speed = gpus * target.peak * ASSUMED_UTILISATION / per_token
+    seconds = config.total_steps * config.training.tokens_per_step / speed
+    basis = f"assumed {ASSUMED_UTILISATION:.0%} of the dense bf16 peak; not measured"
+    cost = None if price is None else seconds / 3600 * gpus * price
+    return Throughput(speed, ASSUMED_UTILISATION, basis, seconds / 86400, cost)
+
+
+def _warnings(
+    config: HyMoConfig,
+    target: Device | None,
+    gpus: int,
+    context: int | None,
+    levels: dict[Level, LevelPlan],
+    throughput: Throughput | None,
+) -> list[str]:
+    training = config.training
+    found = []
+    chosen = levels[training.activation_checkpointing]
+    if chosen.fits is False:
+        options = [f"{name} {level.largest_micro_batch}" for name, level in levels.items() if level.largest_micro_batch]
+        found.append(
+            f"training.micro_batch_size {training.micro_batch_size} does not fit with activation_checkpointing "
+            f"{training.activation_checkpointing}. Largest that fit: {', '.join(options)}."
+        )
+    if training.sequences_per_step % (training.micro_batch_size * gpus):
+        found.append(
+            f"{training.sequences_per_step} sequences per step do not divide into micro-batches of "
+            f"{training.micro_batch_size} on {gpus} devices: the last forward pass would be short."
+        )
+    if target is not None and throughput is None:
+        reason = "its bf16 peak is unknown" if target.peak is None else "the peak is for bf16, the run computes in fp32"
+        found.append(f"no throughput for {target.name}: {reason}.")
+    if context is not None and context > config.model.max_seq_len * config.model.yarn_factor:
+        found.append(
+            f"a context of {context} tokens lies beyond model.max_seq_len ({config.model.max_seq_len}): "
+            "the cache is counted, but positions there are untrained."
+        )
+    return found
