@@ -1,1 +1,26 @@
-"""."""
+"""The model: blocks that read like their papers, and the state they decode with."""
+
+from hymo.models.gdn import GatedDeltaNetBlock
+from hymo.models.layers import SwiGLUExpert
+from hymo.models.mla import MLABlock, MultiHeadLatentAttention
+from hymo.models.model import HyMo, LossSums, build_hymo
+from hymo.models.moe import DeepSeekMoE
+from hymo.models.mtp import MTPBlock, MultiTokenPrediction
+from hymo.models.rope import RotaryEmbedding, apply_rope
+from hymo.models.state import DecodeState
+
+__all__ = [
+    "DecodeState",
+    "DeepSeekMoE",
+    "GatedDeltaNetBlock",
+    "HyMo",
+    "LossSums",
+    "MLABlock",
+    "MTPBlock",
+    "MultiHeadLatentAttention",
+    "MultiTokenPrediction",
+    "RotaryEmbedding",
+    "SwiGLUExpert",
+    "apply_rope",
+    "build_hymo",
+]

@@ -1,0 +1,58 @@
+"""Checks and conversions that both recurrences share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hymo.core.errors import UsageError
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """fp64 for fp64 inputs, fp32 for all others: states and sums are never kept in less."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def check_shapes(values: Tensor, keys: dict[str, Tensor], gates: dict[str, Tensor]) -> None:
+    """Values (B,T,H,D), keys (B,T,H,S), gates (B,T,H) must agree in B, T and H."""
+    if values.ndim != 4:
+        raise UsageError(f"v: expected (batch, time, heads, headdim), got {tuple(values.shape)}")
+    for name, x in keys.items():
+        if x.ndim != 4 or x.shape[:3] != values.shape[:3]:
+            raise UsageError(
+                f"{name}: expected (batch, time, heads, d_state) like v {tuple(values.shape)}, got {tuple(x.shape)}"
+            )
+    for name, x in gates.items():
+        if x.shape != values.shape[:3]:
+            raise UsageError(
+                f"{name}: expected (batch, time, heads) like v {tuple(values.shape)}, got {tuple(x.shape)}"
+            )
+
+
+def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:
+    """Packed boundaries need one row, an int32/int64 vector from 0 to the number of tokens, never falling."""
+    if cu_seqlens is None:
+        return
+    if batch != 1:
+        raise UsageError(
+            f"cu_seqlens: packed documents lie in one row, but the batch is {batch}. Flatten the batch first."
+        )
+    if cu_seqlens.ndim != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or len(cu_seqlens) < 2:
+        raise UsageError("cu_seqlens: expected an int32 vector of document boundaries, from 0 to the number of tokens")
+    bounds = cu_seqlens.to("cpu", torch.int64)
+    if bounds[0] != 0 or bounds[-1] != total or bool((bounds.diff() < 0).any()):
+        raise UsageError(
+            f"cu_seqlens: must rise from 0 to {total} (the number of tokens), got {bounds.tolist()[:8]}..."
+        )
+
+
+def initial(state: Tensor | None, sequences: int, like: Tensor, d_state: int) -> Tensor:
+    """The given state (sequences, H, S, D), or zeros, in the working dtype of `like` (B, T, H, D)."""
+    shape = (sequences, like.shape[2], d_state, like.shape[3])
+    if state is None:
+        return torch.zeros(shape, dtype=working_dtype(like), device=like.device)
+    if state.shape != shape:
+        raise UsageError(
+            f"initial_state: expected {shape} (sequences, heads, d_state, headdim), got {tuple(state.shape)}"
+        )
+    return state.to(working_dtype(like))

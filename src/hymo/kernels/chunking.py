@@ -1,0 +1,122 @@
+"""How sequences are cut into chunks, so that chunks run in parallel and only states travel between them.
+
+Chunks are stored step by step: first the first chunk of every sequence, then the second of every sequence that has one,
+and so on, longest sequence first. The sequences alive at a step are then a prefix of those alive before, and the scan
+over chunks is a loop over contiguous slices with nothing to reset. No state ever meets another sequence's tokens, so
+documents are isolated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ChunkLayout:
+    """Places of tokens and sequences in chunked storage."""
+
+    slots: Tensor
+    """(tokens,) int64: the slot of each token among chunks x size."""
+    order: Tensor
+    """(sequences,) int64: sequences by falling length, the row order of states."""
+    alive: tuple[int, ...]
+    """Sequences that have a chunk at each step; non-increasing."""
+    size: int
+    """Tokens per chunk."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks in all."""
+        return sum(self.alive)
+
+    def pack(self, x: Tensor) -> Tensor:
+        """(tokens, H, ...) -> (chunks, H, size, ...), zeros in the slots that no token fills."""
+        placed: Tensor = _Place.apply(x, self.slots, self.chunks * self.size)
+        return placed.unflatten(0, (self.chunks, self.size)).transpose(1, 2)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """(chunks, H, size, ...) -> (tokens, H, ...): the inverse of `pack`."""
+        taken: Tensor = _Take.apply(x.transpose(1, 2).flatten(0, 1), self.slots)
+        return taken
+
+    def steps(self) -> Iterator[tuple[slice, int]]:
+        """Yield, step by step, the slice of chunks and the number of sequences alive."""
+        start = 0
+        for count in self.alive:
+            yield slice(start, start + count), count
+            start += count
+
+    def scan(self, first: Tensor, step: Any) -> tuple[Tensor, Tensor]:
+        """Run `state = step(state, slice)` over the chunks of every sequence.
+
+        Args:
+            first: (sequences, ...) initial states in the caller's order.
+            step: maps the states of the sequences alive and their slice of chunks to the states after them.
+
+        Returns:
+            The state that enters each chunk (chunks, ...), and the final states (sequences, ...) in the caller's order.
+        """
+        state = first.index_select(0, self.order)
+        entering, finals = [], []
+        for chunk, count in self.steps():
+            if count < state.shape[0]:
+                finals.append(state[count:])
+                state = state[:count]
+            entering.append(state)
+            state = step(state, chunk)
+        finals.append(state)
+        final = torch.cat(finals[::-1])
+        entered = torch.cat(entering) if entering else first[:0]
+        return entered, final.index_select(0, torch.argsort(self.order))
+
+
+def chunk_layout(batch: int, length: int, cu_seqlens: Tensor | None, size: int, device: torch.device) -> ChunkLayout:
+    """Lay out `batch` sequences of `length` tokens, or the documents that `cu_seqlens` bounds, in chunks of `size`."""
+    if cu_seqlens is None:
+        lengths = torch.full((batch,), length)
+    else:
+        lengths = cu_seqlens.to("cpu", torch.int64).diff()
+    order = torch.argsort(lengths, descending=True, stable=True)
+    chunks = (lengths + size - 1) // size
+    deepest = int(chunks.max()) if len(chunks) else 0
+    alive = (chunks[None, :] > torch.arange(deepest)[:, None]).sum(1)
+    starts = torch.cumsum(alive, 0) - alive
+    rank = torch.argsort(order)
+    sequence = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    within = torch.arange(len(sequence)) - torch.repeat_interleave(torch.cumsum(lengths, 0) - lengths, lengths)
+    slots = (starts[within // size] + rank[sequence]) * size + within % size
+    return ChunkLayout(slots.to(device), order.to(device), tuple(alive.tolist()), size)
+
+
+class _Place(torch.autograd.Function):
+    """Write rows to distinct places of a zero tensor; the gradient reads them back (no accumulation needed)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(places)
+        return x.new_zeros((size, *x.shape[1:])).index_copy_(0, places, x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (places,) = ctx.saved_tensors
+        return grad.index_select(0, places), None, None
+
+
+class _Take(torch.autograd.Function):
+    """Read rows from distinct places; the gradient writes them back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.size = x.shape[0]
+        return x.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (places,) = ctx.saved_tensors
+        return grad.new_zeros((ctx.size, *grad.shape[1:])).index_copy_(0, places, grad), None

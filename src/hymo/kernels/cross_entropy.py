@@ -1,0 +1,97 @@
+r"""Output head, softcap and cross-entropy in one operation.
+
+logits = c tanh(h W^T / c) and the log-sum-exp are fp32 whatever the inputs. The chunked form never holds the
+(tokens, vocabulary) matrix: it goes over chunks of tokens and forms the gradients of h and W in the same pass, so the
+backward pass only scales them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hymo.kernels.arguments import working_dtype
+
+IGNORE_INDEX = -100
+"""Target of a token that has none."""
+_CHUNK_ELEMENTS = 1 << 25
+"""Logits held at once, counted in elements: 128 MiB in fp32."""
+
+
+def softcapped_logits(hidden: Tensor, weight: Tensor, softcap: float) -> Tensor:
+    """c tanh(h W^T / c) in fp32 (fp64 for fp64 inputs); plain logits for softcap 0."""
+    logits = F.linear(hidden, weight.to(hidden.dtype)).to(working_dtype(hidden))
+    return softcap * torch.tanh(logits / softcap) if softcap else logits
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float = 0.0, implementation: str = "auto"
+) -> Tensor:
+    """Sum over tokens of the cross-entropy of softcapped logits.
+
+    Args:
+        hidden: (N, dim), any floating dtype.
+        weight: output head (V, dim).
+        targets: int64 (N,), -100 where there is no target.
+        softcap: cap c of the logits; 0 is none.
+        implementation: auto, plain (materialises the logits) or chunked.
+
+    Returns:
+        A scalar sum in nats, fp32 (fp64 for fp64 inputs); 0 with a zero gradient if every target is ignored.
+    """
+    if implementation == "auto":
+        small = hidden.shape[0] * weight.shape[0] <= _CHUNK_ELEMENTS
+        implementation = "plain" if small or not torch.is_grad_enabled() and small else "chunked"
+    if implementation == "plain":
+        logits = softcapped_logits(hidden, weight, softcap)
+        return F.cross_entropy(logits, targets, ignore_index=IGNORE_INDEX, reduction="sum")
+    loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, softcap)
+    return loss
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float) -> Tensor:
+        dtype = working_dtype(hidden)
+        total = torch.zeros((), dtype=dtype, device=hidden.device)
+        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
+        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        grad_weight = torch.zeros(weight.shape, dtype=dtype, device=weight.device) if needs_weight else None
+        rows = max(1, _CHUNK_ELEMENTS // weight.shape[0])
+        matrix = weight.to(hidden.dtype)
+        for start in range(0, hidden.shape[0], rows):
+            h, y = hidden[start : start + rows], targets[start : start + rows]
+            valid = y != IGNORE_INDEX
+            safe = y.clamp_min(0)[:, None]
+            logits = softcapped_logits(h, matrix, softcap)
+            lse = torch.logsumexp(logits, -1, keepdim=True)
+            total += ((lse - logits.gather(-1, safe)).squeeze(-1) * valid).sum()
+            if not (needs_hidden or needs_weight):
+                continue
+            slope = 1 - (logits / softcap).square() if softcap else None
+            grad = torch.exp(logits - lse)
+            grad.scatter_add_(-1, safe, torch.full_like(safe, -1, dtype=dtype))
+            grad *= valid[:, None]
+            if slope is not None:
+                grad *= slope
+            rounded = grad.to(hidden.dtype)
+            if grad_hidden is not None:
+                grad_hidden[start : start + rows] = rounded @ matrix
+            if grad_weight is not None:
+                grad_weight += (rounded.T @ h).to(dtype)
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.weight_dtype = weight.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return (
+            None if grad_hidden is None else grad_hidden * grad.to(grad_hidden.dtype),
+            None if grad_weight is None else (grad_weight * grad).to(ctx.weight_dtype),
+            None,
+            None,
+        )

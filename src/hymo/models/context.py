@@ -1,0 +1,34 @@
+"""What a forward pass knows beside the activations: positions, boundaries, and what is to be recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from hymo.models.rope import Rotation
+
+
+@dataclass(frozen=True)
+class SequenceContext:
+    """Shared by all blocks of one pass."""
+
+    rope_mla: Rotation
+    """Rotation of the attention's rope part."""
+    rope_gdn: Rotation
+    """Rotation of the recurrence's keys (or values)."""
+    cu_seqlens: Tensor | None = None
+    """int32 document boundaries over the flattened (B*T) tokens; every row start is one."""
+    kernel: str = "auto"
+    """Implementation of the recurrence."""
+    new_lengths: Tensor | None = None
+    """(B,) valid new tokens per row while decoding ragged batches; None means all."""
+    capacity: bool = False
+    """Whether the mixtures drop beyond their capacity (training only)."""
+    telemetry: dict[str, Tensor] | None = field(default=None, compare=False)
+    """Filled with scalars by name when the caller wants them."""
+
+    def record(self, name: str, value: Tensor) -> None:
+        """Keep a detached scalar for the metrics, if anybody asked."""
+        if self.telemetry is not None:
+            self.telemetry[name] = value.detach()

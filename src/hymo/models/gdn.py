@@ -1,0 +1,209 @@
+r"""The Gated Delta Net block: a short convolution, a matrix-valued recurrence, an output gate and a skip path.
+
+Symbols: h block input after the norm; H heads of d_state S and headdim D; * elementwise::
+
+    u = in_proj(h)                       v = silu(causal depthwise conv(u))
+    b = rope(b_proj(v))                  c = rope(c_proj(v))                     (B, T, H, S)
+    g = sigmoid(dt_proj(v) + dt_bias)    z = mean over D of sigmoid(g_proj(v))   (B, T, H)
+    H_t = diag(exp(-exp(A_log) g_t)) H_{t-1} + b_t v_t^T                         fp32, S x D per head
+    o_t = H_t^T c_t
+    x <- x + out_proj((o + D_skip v) z) + skip_proj(h)
+
+Variant `gated_delta`: k = l2norm(b), q = l2norm(c) S^-1/2, beta = sigmoid(beta_proj(v)),
+alpha = exp(-exp(A_log_h) softplus(dt_proj(v) + dt_bias)), the recurrence of `hymo.kernels.gated_delta`, then a per-head RMSNorm
+before the gate. Decay and rotation commute only if a rotated pair of states shares its decay; `_decay` sees to that.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hymo.core.config import ModelConfig
+from hymo.core.roles import Role
+from hymo.kernels import gated_delta, gated_linear, short_conv
+from hymo.models.context import SequenceContext
+from hymo.models.layers import Float32Islands, RMSNorm, SwiGLUExpert, linear
+from hymo.models.rope import apply_rope
+from hymo.models.state import GDNCache
+
+
+class GatedDeltaNetBlock(Float32Islands):
+    """One residual block whose memory is a matrix per head."""
+
+    fp32_names = frozenset({"A_log", "D_skip", "dt_bias"})
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.config, self.layer = config, layer
+        dim, inner, heads = config.dim, config.gdn_d_inner, config.gdn_n_heads
+        keys = heads * config.gdn_d_state
+        self.delta = config.gdn_recurrence == "gated_delta"
+        self.rotates = config.rotates_gdn(layer)
+        self.norm = RMSNorm(dim)
+        self.in_proj = linear(dim, inner)
+        self.conv_weight = nn.Parameter(torch.empty(inner, config.gdn_d_conv))
+        self.b_proj = linear(inner, keys)
+        self.c_proj = linear(inner, keys)
+        self.g_proj = linear(inner, inner) if config.gdn_gate != "none" else None
+        self.dt_proj = linear(inner, heads)
+        self.beta_proj = linear(inner, heads) if self.delta else None
+        self.out_proj = linear(inner, dim)
+        self.skip_proj = linear(dim, dim)
+        self.A_log = nn.Parameter(torch.empty(heads, config.gdn_d_state))
+        self.D_skip = nn.Parameter(torch.ones(heads))
+        self.dt_bias = nn.Parameter(torch.zeros(heads))
+        self.o_norm = RMSNorm(config.gdn_headdim) if self.delta or config.gdn_output_norm else None
+        self.ffn_norm = RMSNorm(dim) if config.gdn_ffn_dim else None
+        self.ffn = SwiGLUExpert(dim, config.gdn_ffn_dim, Role.MATRIX) if config.gdn_ffn_dim else None
+
+    @torch.no_grad()
+    def reset_decay(self) -> None:
+        """Set A_log and dt_bias: time constants of the heads at initialisation, equal over the states of a head.
+
+        gated_linear, linear: A equally spaced in 1..40. gated_linear, log_uniform: time constants (in tokens, at the initial
+        gate of 1/2) log-uniform from 1 to the context. gated_delta: the same time constants through dt_bias, with A = 1.
+        """
+        heads = self.config.gdn_n_heads
+        constants = torch.logspace(0, math.log10(self.config.max_seq_len), heads, dtype=torch.float64)
+        self.dt_bias.zero_()
+        if self.delta:
+            self.A_log.zero_()
+            self.dt_bias.copy_(torch.log(torch.expm1(1 / constants)))
+        elif self.config.gdn_decay_init == "log_uniform":
+            self.A_log.copy_((2 / constants).log()[:, None].expand_as(self.A_log))
+        else:
+            self.A_log.copy_(torch.linspace(1, 40, heads, dtype=torch.float64).log()[:, None].expand_as(self.A_log))
+
+    def forward(self, x: Tensor, context: SequenceContext, cache: GDNCache | None = None) -> Tensor:
+        """(B, T, dim) -> (B, T, dim); with a cache, continue from it and advance it."""
+        h = self.norm(x)
+        o = self._mix(self.in_proj(h), context, cache)
+        x = x + self.out_proj(o) + self.skip_proj(h)
+        if self.ffn is not None and self.ffn_norm is not None:
+            x = x + self.ffn(self.ffn_norm(x))
+        return x
+
+    def _mix(self, u: Tensor, context: SequenceContext, cache: GDNCache | None) -> Tensor:
+        """From conv inputs to gated outputs, both (B, T, d_inner)."""
+        shape = u.shape
+        if context.cu_seqlens is not None:
+            u = u.reshape(1, -1, shape[-1])
+        weight = self.conv_weight.to(u.dtype)
+        v = short_conv(u, weight, None if cache is None else cache.window, context.cu_seqlens)
+        b = self.b_proj(v).unflatten(-1, (-1, self.config.gdn_d_state))
+        c = self.c_proj(v).unflatten(-1, (-1, self.config.gdn_d_state))
+        heads = v.unflatten(-1, (-1, self.config.gdn_headdim))
+        b, c, values = self._rotate(b, c, heads, context)
+        o, state = self._recur(values, b, c, v, context, cache)
+        context.record(f"gdn/o_absmax/{self.layer}", o.abs().amax())
+        if cache is not None:
+            self._advance(cache, u, state, context)
+        elif context.telemetry is not None and state is not None:
+            context.record(f"gdn/state_absmax/{self.layer}", state.abs().amax())
+        if self.o_norm is not None:
+            o = self.o_norm(o)
+        o = o + self.D_skip.to(o.dtype)[:, None] * heads
+        return self._gate(o, v).flatten(-2).reshape(shape)
+
+    def _rotate(self, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor, Tensor]:
+        if not self.rotates:
+            return b, c, v
+        cos, sin = context.rope_gdn
+        if context.cu_seqlens is not None:
+            cos, sin = cos.reshape(1, -1, 1, cos.shape[-1]), sin.reshape(1, -1, 1, sin.shape[-1])
+        pairing = self.config.rope_pairing
+        if self.config.gdn_rope_target == "v":
+            return b, c, apply_rope(v, (cos, sin), pairing)
+        return apply_rope(b, (cos, sin), pairing), apply_rope(c, (cos, sin), pairing), v
+
+    def _recur(
+        self, values: Tensor, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the recurrence; gates are zero at padding, which makes it an exact no-op there."""
+        wide = torch.promote_types(v.dtype, torch.float32)
+        dt = self.dt_proj(v).to(wide) + self.dt_bias
+        state = None if cache is None else cache.state
+        keep_state = cache is not None or context.telemetry is not None
+        options = (state, context.cu_seqlens, keep_state, context.kernel, self.config.gdn_chunk_size)
+        valid = _valid(v, context)
+        if self.beta_proj is not None:
+            log_alpha = -self.shared_A_log().mean(-1).exp() * F.softplus(dt)
+            beta = torch.sigmoid(self.beta_proj(v).to(wide))
+            if valid is not None:
+                log_alpha, beta = log_alpha * valid, beta * valid
+            q, k = l2norm(c) * self.config.gdn_d_state**-0.5, l2norm(b)
+            return gated_delta(q, k, values, beta, log_alpha, *options)
+        g = torch.sigmoid(dt)
+        if valid is not None:
+            g, b = g * valid, b * valid[..., None].to(b.dtype)
+        return gated_linear(values, b, c, g, self.shared_A_log(), *options)
+
+    def shared_A_log(self) -> Tensor:
+        """(H, S) log decay rates as the recurrence uses them: averaged where states must share a decay."""
+        if self.config.gdn_decay_sharing == "head":
+            return self.A_log.mean(-1, keepdim=True).expand_as(self.A_log)
+        if not self.rotates or self.config.gdn_rope_target != "bc":
+            return self.A_log
+        if self.config.rope_pairing == "interleaved":
+            return self.A_log.unflatten(-1, (-1, 2)).mean(-1).repeat_interleave(2, -1)
+        return self.A_log.unflatten(-1, (2, -1)).mean(-2).repeat(1, 2)
+
+    def _gate(self, o: Tensor, v: Tensor) -> Tensor:
+        """Scale the heads' outputs (B, T, H, D) by the sigmoid gate."""
+        if self.g_proj is None:
+            return o
+        gate = torch.sigmoid(self.g_proj(v)).unflatten(-1, (-1, self.config.gdn_headdim))
+        return o * (gate.mean(-1, keepdim=True) if self.config.gdn_gate == "mean" else gate)
+
+    def _advance(self, cache: GDNCache, u: Tensor, state: Tensor | None, context: SequenceContext) -> None:
+        """Move the cache past the tokens just read: past the valid ones of each row, if rows are ragged."""
+        assert state is not None
+        cache.state = state
+        taps = self.config.gdn_d_conv - 1
+        seen = torch.cat((cache.window, u), 1)
+        if context.new_lengths is None:
+            cache.window = seen[:, -taps:]
+        else:
+            places = context.new_lengths[:, None] + torch.arange(taps, device=u.device)
+            cache.window = seen.gather(1, places[..., None].expand(-1, -1, u.shape[-1]))
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """Six matrices, the decay pair, and scalars; dt_proj and beta_proj are gates too small to orthogonalise."""
+        roles = {f"{n}_proj.weight": Role.MATRIX for n in ("in", "b", "c", "out", "skip")}
+        roles |= {"dt_proj.weight": Role.SCALAR, "conv_weight": Role.SCALAR, "D_skip": Role.SCALAR}
+        roles |= {"A_log": Role.DECAY, "dt_bias": Role.DECAY}
+        if self.g_proj is not None:
+            roles["g_proj.weight"] = Role.MATRIX
+        if self.beta_proj is not None:
+            roles["beta_proj.weight"] = Role.SCALAR
+        return roles
+
+    @torch.no_grad()
+    def telemetry(self) -> dict[str, Tensor]:
+        """10, 50 and 90 % quantiles of the time constants in tokens, at the gate that dt_bias alone would give."""
+        rates = self.shared_A_log().float().exp()
+        if self.delta:
+            rate = rates.mean(-1) * F.softplus(self.dt_bias.float())
+        else:
+            rate = rates * torch.sigmoid(self.dt_bias.float())[:, None]
+        constants = (1 / rate).flatten()
+        quantiles = torch.quantile(constants, constants.new_tensor([0.1, 0.5, 0.9]))
+        return {f"gdn/tau_{q}/{self.layer}": t for q, t in zip((10, 50, 90), quantiles, strict=True)}
+
+
+def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """x / |x| over the last dimension; finite with a finite gradient for zero rows."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def _valid(v: Tensor, context: SequenceContext) -> Tensor | None:
+    """(B, T, 1) one where a token is real, or None if all are."""
+    if context.new_lengths is None:
+        return None
+    real = torch.arange(v.shape[1], device=v.device) < context.new_lengths[:, None]
+    return real[..., None].to(torch.promote_types(v.dtype, torch.float32))

@@ -1,0 +1,299 @@
+"""HyMo in one page: embedding, GDN and MLA blocks, final norm, tied head, prediction heads.
+
+Shapes: B batch, T time, V vocabulary. x = embed(tokens) sqrt(dim); x = block_i(x); hidden = norm(x);
+logits = c tanh(head(hidden) / c) in fp32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hymo.core.config import HyMoConfig, ModelConfig
+from hymo.core.errors import UsageError
+from hymo.core.roles import Role
+from hymo.kernels import linear_cross_entropy
+from hymo.kernels.cross_entropy import IGNORE_INDEX, softcapped_logits
+from hymo.models.context import SequenceContext
+from hymo.models.gdn import GatedDeltaNetBlock
+from hymo.models.init import initialise
+from hymo.models.layers import RMSNorm
+from hymo.models.mla import MLABlock
+from hymo.models.moe import DeepSeekMoE
+from hymo.models.mtp import MultiTokenPrediction
+from hymo.models.rope import RotaryEmbedding
+from hymo.models.state import DecodeState, GDNCache, MLACache
+from hymo.models.windows import Window, ahead, split_window
+
+
+class LossSums(NamedTuple):
+    """Summed losses and what they are summed over, so that any split of a batch adds up exactly."""
+
+    sums: dict[str, Tensor]
+    """nats by head: main, mtp_1, ...; balance, if its weight is not 0."""
+    counts: dict[str, int]
+    """Targets by head; a balance loss counts tokens."""
+
+
+class OutputHead(nn.Module):
+    """The output matrix: its own parameter, or none if the embedding serves."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.weight = None if config.tie_embeddings else nn.Parameter(torch.empty(config.vocab_size, config.dim))
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """An untied head is treated as an embedding."""
+        return {} if self.weight is None else {"weight": Role.EMBEDDING}
+
+
+class HyMo(nn.Module):
+    """The language model. Build it with `build_hymo`, which also initialises it."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab_size, config.dim)
+        self.rope_mla = RotaryEmbedding(
+            config.qk_rope_head_dim, config.max_seq_len, config.rope_theta, config.yarn_factor
+        )
+        rotated = config.gdn_headdim if config.gdn_rope_target == "v" else config.gdn_d_state
+        self.rope_gdn = RotaryEmbedding(rotated, int(config.max_seq_len * config.yarn_factor), config.rope_theta)
+        self.layers = nn.ModuleList(
+            MLABlock(config, i, self.rope_mla.score_scale) if i in config.mla_layers else GatedDeltaNetBlock(config, i)
+            for i in range(config.n_layers)
+        )
+        self.norm = RMSNorm(config.dim)
+        self.head = OutputHead(config)
+        self.mtp = MultiTokenPrediction(config)
+        self.kernel = "auto"
+        self.checkpointing = "none"
+
+    @property
+    def output_weight(self) -> Tensor:
+        """(V, dim) matrix of the output head."""
+        return self.embed.weight if self.head.weight is None else self.head.weight
+
+    def forward(self, tokens: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+        """Logits (B, T, V) in fp32 for tokens (B, T); with cu_seqlens, one row of packed documents."""
+        return self.logits(self._hidden(tokens, cu_seqlens))
+
+    def forward_with_hidden(self, tokens: Tensor, start_pos: int = 0) -> tuple[Tensor, Tensor]:
+        """Logits (B, T, V) and the hidden states (B, T, dim) after the final norm; positions count from start_pos."""
+        hidden = self._hidden(tokens, start_pos=start_pos)
+        return self.logits(hidden), hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Softcapped logits (..., V) of hidden states (..., dim), in fp32."""
+        return softcapped_logits(hidden, self.output_weight, self.config.logit_softcap)
+
+    def embed_tokens(self, tokens: Tensor) -> Tensor:
+        """Scaled embeddings (..., dim)."""
+        scaled: Tensor = self.embed(tokens) * math.sqrt(self.config.dim)
+        return scaled
+
+    def loss(
+        self, tokens: Tensor, targets: Tensor | None = None, cu_seqlens: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Mean losses in nats: `loss` (weighted total), `main`, `mtp_1`, ...
+
+        Args:
+            tokens: windows (B, T+1) whose last token is only a target, or inputs (B, T) if targets are given.
+            targets: (B, T) next tokens, -100 where there is none.
+            cu_seqlens: int32 document boundaries over the flattened `tokens`; targets never cross one.
+        """
+        sums, counts = self.loss_sums(tokens, targets, cu_seqlens)
+        means = {name: value / max(counts[name], 1) for name, value in sums.items()}
+        return {"loss": self.weighted_total(means), **means}
+
+    def weighted_total(self, means: dict[str, Tensor], mtp_scale: float = 1.0) -> Tensor:
+        """Main loss plus the weighted prediction (and balance) losses."""
+        total = means["main"] + means.get("balance", 0.0)
+        for depth, weight in enumerate(self.config.mtp_loss_weights, 1):
+            total = total + mtp_scale * weight * means[f"mtp_{depth}"]
+        return total
+
+    def loss_sums(
+        self,
+        tokens: Tensor,
+        targets: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        telemetry: dict[str, Tensor] | None = None,
+        mtp: bool = True,
+    ) -> LossSums:
+        """Summed losses and target counts; arguments as in `loss`. `telemetry` is filled with block metrics by name."""
+        window = split_window(tokens, cu_seqlens) if targets is None else Window(tokens, targets, cu_seqlens)
+        hidden, embedded = self._hidden_and_embedded(window.inputs, window.cu_seqlens, telemetry=telemetry)
+        heads = {"main": (hidden, window.targets)}
+        for depth, out in enumerate(self.mtp(hidden, embedded) if mtp else (), 1):
+            heads[f"mtp_{depth}"] = (out, ahead(window, depth))
+        weight, cap = self.output_weight, self.config.logit_softcap
+        sums = {n: linear_cross_entropy(h.flatten(0, 1), weight, y.flatten(), cap) for n, (h, y) in heads.items()}
+        counts = {n: int((y != IGNORE_INDEX).sum()) for n, (_, y) in heads.items()}
+        balance = [m.balance_loss for m in self.mixtures() if m.balance_loss is not None]
+        if balance and self.training:
+            sums["balance"], counts["balance"] = torch.stack(balance).sum(), window.inputs.numel()
+        return LossSums(sums, counts)
+
+    def mixtures(self) -> list[DeepSeekMoE]:
+        """Every mixture of experts."""
+        return [m for m in self.modules() if isinstance(m, DeepSeekMoE)]
+
+    def _hidden(self, tokens: Tensor, cu_seqlens: Tensor | None = None, start_pos: int = 0) -> Tensor:
+        return self._hidden_and_embedded(tokens, cu_seqlens, start_pos)[0]
+
+    def _hidden_and_embedded(
+        self,
+        tokens: Tensor,
+        cu_seqlens: Tensor | None = None,
+        start_pos: int = 0,
+        telemetry: dict[str, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states after the final norm and scaled embeddings, both (B, T, dim)."""
+        if tokens.ndim != 2:
+            raise UsageError(f"tokens: expected (batch, time), got {tuple(tokens.shape)}")
+        context = self._context(tokens, cu_seqlens, start_pos, telemetry)
+        embedded = self.embed_tokens(tokens)
+        x = embedded
+        for layer in self.layers:
+            x = self._run(layer, x, context)
+        for mixture in self.mixtures():
+            mixture.collect()
+        return self.norm(x), embedded
+
+    def _run(self, layer: nn.Module, x: Tensor, context: SequenceContext) -> Tensor:
+        """One block, with what the checkpointing mode recomputes in the backward pass."""
+        if self.checkpointing == "none" or not torch.is_grad_enabled():
+            out: Tensor = layer(x, context)
+        elif self.checkpointing == "full" or not isinstance(layer, MLABlock):
+            out = (
+                checkpoint(layer, x, context, use_reentrant=False)
+                if self.checkpointing == "full"
+                else layer(x, context)
+            )
+        else:
+            x = x + layer.attention(layer.norm(x), context)
+            out = checkpoint(layer.feed_forward, x, context, use_reentrant=False)
+        return out
+
+    def _context(
+        self, tokens: Tensor, cu_seqlens: Tensor | None, start_pos: int, telemetry: dict[str, Tensor] | None
+    ) -> SequenceContext:
+        rows, length = tokens.shape
+        if cu_seqlens is None:
+            positions, largest = torch.arange(length, device=tokens.device) + start_pos, start_pos + length - 1
+        else:
+            bounds = cu_seqlens.to("cpu", torch.int64)
+            if bounds[-1] != tokens.numel():
+                raise UsageError(f"cu_seqlens: ends at {int(bounds[-1])}, but there are {tokens.numel()} tokens.")
+            lengths = bounds.diff()
+            positions = torch.arange(tokens.numel()) - torch.repeat_interleave(bounds[:-1], lengths)
+            positions, largest = positions.view(rows, length).to(tokens.device), int(lengths.max()) - 1
+        return SequenceContext(
+            self.rope_mla(positions, largest),
+            self.rope_gdn(positions, largest),
+            cu_seqlens,
+            self.kernel,
+            capacity=self.training,
+            telemetry=telemetry,
+        )
+
+    def init_state(self, batch_size: int, reserve: int = 0) -> DecodeState:
+        """An empty decode state for `batch_size` rows, with room for `reserve` tokens before the caches grow."""
+        cfg, weight = self.config, self.embed.weight
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        stored = cfg.kv_lora_rank if cfg.mla_latent else cfg.n_kv_groups * (cfg.qk_nope_head_dim + cfg.v_head_dim)
+
+        def cache(layer: int) -> GDNCache | MLACache:
+            if layer in cfg.mla_layers:
+                rope_keys = weight.new_zeros(batch_size, reserve, cfg.n_kv_groups, cfg.qk_rope_head_dim)
+                return MLACache(weight.new_zeros(batch_size, reserve, stored), rope_keys)
+            shape = (batch_size, cfg.gdn_n_heads, cfg.gdn_d_state, cfg.gdn_headdim)
+            window = weight.new_zeros(batch_size, cfg.gdn_d_conv - 1, cfg.gdn_d_inner)
+            return GDNCache(torch.zeros(shape, dtype=wide, device=weight.device), window)
+
+        lengths = torch.zeros(batch_size, dtype=torch.int64, device=weight.device)
+        return DecodeState(lengths, [cache(i) for i in range(cfg.n_layers)])
+
+    def decode(self, tokens: Tensor, state: DecodeState, new_lengths: Tensor | None = None) -> Tensor:
+        """Read tokens (B, k), prompt or continuation, and advance the state in place; logits (B, k, V).
+
+        `new_lengths` (B,) counts the valid tokens of ragged rows, padded on the right; logits of padding mean nothing.
+        """
+        return self.logits(self.decode_hidden(tokens, state, new_lengths))
+
+    @torch.no_grad()
+    def decode_hidden(
+        self, tokens: Tensor, state: DecodeState, new_lengths: Tensor | None = None, keep_history: bool = False
+    ) -> Tensor:
+        """Hidden states (B, k, dim) of new tokens; with keep_history, one token at a time and open to rollback."""
+        rows, new = tokens.shape
+        if rows != state.batch_size:
+            raise UsageError(f"decode: the state holds {state.batch_size} rows, the tokens {rows}.")
+        if keep_history:
+            return self._decode_stepwise(tokens, state)
+        state.last_call = 0
+        largest = int(state.lengths.max()) + new - 1
+        positions = state.lengths[:, None] + torch.arange(new, device=tokens.device)
+        if new_lengths is not None:
+            largest = int((state.lengths + new_lengths).max()) - 1
+            positions = positions.clamp_max(max(largest, 0))
+        context = SequenceContext(
+            self.rope_mla(positions, largest),
+            self.rope_gdn(positions, largest),
+            kernel=self.kernel,
+            new_lengths=new_lengths,
+        )
+        x = self.embed_tokens(tokens)
+        for layer, cache in zip(self.layers, state.layers, strict=True):
+            if isinstance(cache, MLACache):
+                cache.reserve(int(state.lengths.max()) + new)
+                x = layer(x, context, cache, state.lengths)
+            else:
+                x = layer(x, context, cache)
+        state.lengths = state.lengths + (new if new_lengths is None else new_lengths)
+        hidden: Tensor = self.norm(x)
+        return hidden
+
+    def _decode_stepwise(self, tokens: Tensor, state: DecodeState) -> Tensor:
+        recurrent = [cache for cache in state.layers if isinstance(cache, GDNCache)]
+        histories = [[(cache.state, cache.window)] for cache in recurrent]
+        hidden = []
+        for t in range(tokens.shape[1]):
+            hidden.append(self.decode_hidden(tokens[:, t : t + 1], state))
+            for cache, history in zip(recurrent, histories, strict=True):
+                history.append((cache.state, cache.window))
+        for cache, history in zip(recurrent, histories, strict=True):
+            cache.history = history
+        state.last_call = tokens.shape[1]
+        return torch.cat(hidden, 1)
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """The embedding is the only parameter of its own."""
+        return {"embed.weight": Role.EMBEDDING}
+
+
+def build_hymo(config: HyMoConfig | ModelConfig, seed: int | None = None, device: str | torch.device = "cpu") -> HyMo:
+    """Build and initialise a model in fp32.
+
+    Args:
+        config: a whole configuration, or its model group.
+        seed: seed of the weights; the configuration's if None (0 for a model group).
+        device: where the parameters live; "meta" builds shapes without memory or values.
+    """
+    model_config = config.model if isinstance(config, HyMoConfig) else config
+    if seed is None:
+        seed = config.training.seed if isinstance(config, HyMoConfig) else 0
+    with torch.device("meta"):
+        model = HyMo(model_config)
+    if str(device) != "meta":
+        model.to_empty(device=device)
+        initialise(model, model_config, seed)
+    if isinstance(config, HyMoConfig):
+        model.kernel = config.training.gdn_kernel
+        model.checkpointing = config.training.activation_checkpointing
+    return model

@@ -1,0 +1,178 @@
+r"""Sparse mixture of experts with loss-free balancing.
+
+Symbols: x tokens, E experts, k active, b router bias::
+
+    s = sigmoid(router(x))                      fp32, whatever the model's dtype
+    chosen = top-k of s + b                     the bias moves the choice and nothing else
+    w_i = route_scale * s_i / sum over chosen s
+    y = shared(x) + sum over chosen w_i expert_i(x)
+
+After each optimizer step: ema <- (1 - alpha) ema + alpha load (as shares of the tokens, starting uniform); every expert
+outside the dead band moves its bias by the speed towards the uniform load; then the biases are centred on 0.
+Sources: DeepSeek-V3, arXiv 2412.19437, section 2.1.2; loss-free balancing, arXiv 2408.15664. The smoothing is HyMo's.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hymo.core.config import ModelConfig
+from hymo.core.roles import Role
+from hymo.kernels import grouped_linear
+from hymo.models.context import SequenceContext
+from hymo.models.layers import Float32Islands, SwiGLUExpert
+
+
+class DeepSeekMoE(Float32Islands):
+    """Routed experts as stacked tensors, plus shared ones that every token passes."""
+
+    fp32_names = frozenset({"router", "bias", "load_ema"})
+    bias: Tensor
+    load_ema: Tensor
+    tokens_per_expert: Tensor
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.config, self.layer = config, layer
+        experts, dim, hidden = config.n_routed_experts, config.dim, config.moe_inter_dim
+        self.router = nn.Parameter(torch.empty(experts, dim))
+        self.w1 = nn.Parameter(torch.empty(experts, hidden, dim))
+        self.w3 = nn.Parameter(torch.empty(experts, hidden, dim))
+        self.w2 = nn.Parameter(torch.empty(experts, dim, hidden))
+        shared = config.n_shared_experts
+        self.shared = SwiGLUExpert(dim, hidden * shared, Role.EXPERT) if shared else None
+        self.register_buffer("bias", torch.empty(experts))
+        self.register_buffer("load_ema", torch.empty(experts))
+        self.register_buffer("tokens_per_expert", torch.empty(experts), persistent=False)
+        self._last_counts: Tensor | None = None
+        self.balance_loss: Tensor | None = None
+        if not self.bias.is_meta:
+            self.reset_buffers()
+
+    @torch.no_grad()
+    def reset_buffers(self) -> None:
+        """Unbiased routing, uniform load, nothing counted."""
+        self.bias.zero_()
+        self.load_ema.fill_(1 / self.config.n_routed_experts)
+        self.tokens_per_expert.zero_()
+
+    def forward(self, x: Tensor, context: SequenceContext) -> Tensor:
+        """(B, T, dim) -> (B, T, dim)."""
+        tokens = x.flatten(0, 1)
+        chosen, weights, scores = self.route(tokens)
+        if self.training:
+            self._last_counts = torch.bincount(chosen.flatten(), minlength=self.config.n_routed_experts).detach()
+            if self.config.balance_loss_alpha:
+                self.balance_loss = self._balance_loss(scores, chosen, x.shape[:2])
+        if context.capacity and self.config.capacity_factor is not None:
+            weights = weights * self._within_capacity(chosen, x.shape[0], context)
+        y = self._experts(tokens, chosen, weights).view_as(x)
+        return y if self.shared is None else y + self.shared(x)
+
+    def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, dim) -> chosen experts (N, k) int64, their weights (N, k), and all scores (N, E); scores in fp32."""
+        wide = torch.promote_types(tokens.dtype, torch.float32)
+        logits = F.linear(tokens.to(wide), self.router.to(wide))
+        scores = logits.softmax(-1) if self.config.router_score == "softmax" else torch.sigmoid(logits)
+        chosen = torch.topk(scores.detach() + self.bias, self.config.n_activated_experts, dim=-1).indices
+        selected = scores.gather(-1, chosen)
+        weights = selected / (selected.sum(-1, keepdim=True) + 1e-20) * self.config.route_scale
+        return chosen, weights, scores
+
+    def _experts(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """Sort token copies by expert, run one matrix product per expert, and gather the results back."""
+        k = chosen.shape[-1]
+        flat = chosen.flatten()
+        order = torch.argsort(flat, stable=True)
+        counts = torch.bincount(flat, minlength=self.config.n_routed_experts)
+        x = tokens[order // k]
+        gate = grouped_linear(x, self.w1.to(x.dtype), counts)
+        up = grouped_linear(x, self.w3.to(x.dtype), counts)
+        y = grouped_linear(F.silu(gate) * up, self.w2.to(x.dtype), counts)
+        back = torch.argsort(order)
+        return (y[back].view(-1, k, y.shape[-1]) * weights[..., None].to(y.dtype)).sum(1)
+
+    def _within_capacity(self, chosen: Tensor, rows: int, context: SequenceContext) -> Tensor:
+        """(N, k) one where the expert still has room: earlier positions first, each sequence on its own, so causal."""
+        cfg = self.config
+        assert cfg.capacity_factor is not None
+        hits = F.one_hot(chosen, cfg.n_routed_experts).sum(1)  # (N, E)
+        bounds = context.cu_seqlens
+        if bounds is None:
+            places = hits.view(rows, -1, cfg.n_routed_experts).cumsum(1).flatten(0, 1)
+            limit = torch.full((len(chosen), 1), _capacity(cfg, len(chosen) // rows), device=chosen.device)
+        else:
+            lengths = bounds.to(chosen.device, torch.int64).diff()
+            running = hits.cumsum(0)
+            before = F.pad(running, (0, 0, 1, 0))[bounds[:-1].to(chosen.device, torch.int64)]
+            places = running - before.repeat_interleave(lengths, 0, output_size=len(chosen))
+            per_document = torch.tensor([_capacity(cfg, n) for n in lengths.tolist()], device=chosen.device)
+            limit = per_document.repeat_interleave(lengths, output_size=len(chosen))[:, None]
+        kept = (places.gather(-1, chosen) <= limit).float()
+        context.record(f"moe/dropped/{self.layer}", 1 - kept.mean())
+        return kept
+
+    def _balance_loss(self, scores: Tensor, chosen: Tensor, shape: torch.Size) -> Tensor:
+        """DeepSeek-V3's sequence-wise loss, summed over tokens so that it normalises like the cross-entropy."""
+        cfg = self.config
+        share = (scores / scores.sum(-1, keepdim=True)).view(*shape, -1).mean(1)
+        hits = F.one_hot(chosen, cfg.n_routed_experts).sum(1).view(*shape, -1).to(share.dtype).mean(1)
+        load = hits * (cfg.n_routed_experts / cfg.n_activated_experts)
+        return cfg.balance_loss_alpha * (load * share).sum(-1).mean() * shape.numel()
+
+    def collect(self) -> None:
+        """Add the counts of the last forward pass. The model calls this outside activation recomputation."""
+        if self._last_counts is not None:
+            self.tokens_per_expert += self._last_counts
+            self._last_counts = None
+
+    @torch.no_grad()
+    def update_gate_bias(self) -> None:
+        """Move the router bias by the load counted since the last call, once per optimizer step."""
+        cfg = self.config
+        counted = self.tokens_per_expert.sum()
+        if counted == 0:
+            return
+        load = self.tokens_per_expert / counted
+        self.load_ema.lerp_(load, cfg.moe_ema_alpha)
+        self.tokens_per_expert.zero_()
+        if cfg.moe_bias_update == "sign":
+            direction = torch.sign(1 / cfg.n_routed_experts - load)
+        else:
+            excess = self.load_ema * cfg.n_routed_experts - 1
+            direction = torch.where(excess.abs() > cfg.moe_dead_band, -torch.sign(excess), 0.0)
+        self.bias += cfg.moe_bias_speed * direction
+        self.bias -= self.bias.mean()
+
+    def after_step(self) -> None:
+        """What the trainer calls once per optimizer step."""
+        self.update_gate_bias()
+
+    @torch.no_grad()
+    def telemetry(self) -> dict[str, Tensor]:
+        """Balance of the load counted since the last update: variation, worst excess, entropy (1 = uniform), bias range."""
+        experts = self.config.n_routed_experts
+        counted = self.tokens_per_expert
+        load = counted / counted.sum() if counted.sum() > 0 else self.load_ema
+        relative = load * experts
+        entropy = -(load * load.clamp_min(1e-12).log()).sum() / math.log(max(experts, 2))
+        values = {
+            "load_cv": relative.std(correction=0),
+            "max_violation": relative.max() - 1,
+            "entropy": entropy,
+            "bias_absmax": self.bias.abs().max(),
+        }
+        return {f"moe/{name}/{self.layer}": value for name, value in values.items()}
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """The router on its own, everything else an expert."""
+        return {"router": Role.ROUTER, "w1": Role.EXPERT, "w2": Role.EXPERT, "w3": Role.EXPERT}
+
+
+def _capacity(config: ModelConfig, tokens: int) -> int:
+    assert config.capacity_factor is not None
+    return math.ceil(config.capacity_factor * tokens * config.n_activated_experts / config.n_routed_experts)

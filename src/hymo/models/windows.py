@@ -1,0 +1,55 @@
+"""From windows of tokens to inputs, targets and document boundaries."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hymo.kernels.cross_entropy import IGNORE_INDEX
+
+
+class Window(NamedTuple):
+    """Inputs and targets of one forward pass."""
+
+    inputs: Tensor
+    """(B, T) int64."""
+    targets: Tensor
+    """(B, T) int64 next tokens, -100 where there is none."""
+    cu_seqlens: Tensor | None
+    """int32 boundaries over the B*T flattened inputs, or None for one sequence per row."""
+
+
+def split_window(tokens: Tensor, cu_seqlens: Tensor | None = None) -> Window:
+    """Cut windows (B, T+1) into inputs and next-token targets.
+
+    `cu_seqlens` bounds documents over the B*(T+1) flattened tokens. A target in another document than its input is
+    ignored; boundaries are moved to the flattened inputs, each row start among them.
+    """
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    if cu_seqlens is None:
+        return Window(inputs, targets, None)
+    rows, width = tokens.shape
+    starts = cu_seqlens[:-1].to("cpu", torch.int64)
+    row, column = starts // width, starts % width
+    first = torch.zeros(rows, width, dtype=torch.bool)
+    first[row, column] = True
+    targets = targets.masked_fill(first[:, 1:].to(tokens.device), IGNORE_INDEX)
+    inside = first[:, :-1].clone()
+    inside[:, 0] = True
+    bounds = torch.cat((inside.flatten().nonzero().flatten(), torch.tensor([rows * (width - 1)])))
+    return Window(inputs, targets, bounds.to(torch.int32))
+
+
+def ahead(window: Window, depth: int) -> Tensor:
+    """(B, T - depth) targets of the head that predicts token t + depth + 1 from position t.
+
+    A target counts only if every token between is in the same document: the head was given them.
+    """
+    targets = window.targets
+    length = targets.shape[1]
+    valid = torch.ones_like(targets[:, : length - depth], dtype=torch.bool)
+    for step in range(depth):
+        valid &= targets[:, step : length - depth + step] != IGNORE_INDEX
+    return targets[:, depth:].masked_fill(~valid, IGNORE_INDEX)
