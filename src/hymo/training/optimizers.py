@@ -1,0 +1,159 @@
+"""The two optimizers of a model as one: NorMuon for matrices, AdamW for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from hymo.core.errors import CheckpointError, TrainingError
+from hymo.core.roles import Role
+from hymo.training.normuon import NorMuon
+from hymo.training.partition import ParameterPartition, partition_parameters
+
+if TYPE_CHECKING:
+    from hymo.core.config import OptimizerConfig
+
+_DECAYED = (Role.EXPERT, Role.MATRIX)
+_FUSED_DEVICES = ("cuda", "cpu", "mps")
+
+
+class Optimizers:
+    """NorMuon (or None, where no parameter is its) and AdamW, stepped, saved and iterated together.
+
+    Groups carry `name` (`matrix`, `expert`, ...), `initial_lr` (the peak) and `param_names`.
+    """
+
+    def __init__(self, normuon: NorMuon | None, adamw: AdamW) -> None:
+        self.normuon = normuon
+        self.adamw = adamw
+
+    def __iter__(self) -> Iterator[Optimizer]:
+        return iter([self.adamw] if self.normuon is None else [self.normuon, self.adamw])
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """Parameter groups of both, live."""
+        return [group for optimizer in self for group in optimizer.param_groups]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update every parameter once. A missing gradient counts as zero, so that all states advance together."""
+        for group in self.adamw.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p)
+        for optimizer in self:
+            optimizer.step()
+
+    @torch.no_grad()
+    def step_measured(self) -> dict[str, float]:
+        """Step, and return RMS(update) / RMS(weight before) by `optimizer.group`; 0 where the weights are all zero.
+
+        Holds a copy of all parameters during the step, when activations are free: for logged steps.
+        """
+        before = [[p.clone() for p in group["params"]] for group in self.groups]
+        self.step()
+        ratios = {}
+        labels = [f"{type(o).__name__.lower()}.{group['name']}" for o in self for group in o.param_groups]
+        for label, group, old in zip(labels, self.groups, before, strict=True):
+            weight = _norm(old)
+            torch._foreach_sub_(old, group["params"])
+            ratios[label] = float(torch.where(weight > 0, _norm(old) / weight, 0.0))
+        return ratios
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear all gradients."""
+        for optimizer in self:
+            optimizer.zero_grad(set_to_none=set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return both state dicts under `normuon` (None without one) and `adamw`."""
+        normuon = None if self.normuon is None else self.normuon.state_dict()
+        return {"normuon": normuon, "adamw": self.adamw.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            CheckpointError: the state was saved for other parameters or another partition.
+        """
+        for key, optimizer in (("normuon", self.normuon), ("adamw", self.adamw)):
+            saved = state.get(key)
+            here = [] if optimizer is None else _names(optimizer.param_groups)
+            there = [] if saved is None else _names(saved["param_groups"])
+            if here != there:
+                odd = next((f"'{n}'" for n in [*here, *there] if (n in here) != (n in there)), "their order")
+                raise CheckpointError(
+                    f"optimizer state of {key}: parameters differ from the model's ({odd}). "
+                    "Resume with the model and the optimizer_partition that the checkpoint was saved with."
+                )
+        for key, optimizer in (("normuon", self.normuon), ("adamw", self.adamw)):
+            if optimizer is not None:
+                optimizer.load_state_dict(state[key])
+
+
+def build_optimizers(model: nn.Module, config: OptimizerConfig) -> Optimizers:
+    """Partition the parameters of `model` by their roles and build both optimizers, states included.
+
+    AdamW decays experts (and matrices, where it has them) by `adamw_weight_decay`, the rest never; the decay group has
+    its own eps. Frozen parameters (requires_grad off) are left out.
+
+    Raises:
+        TrainingError: as in `partition_parameters`, or nothing for AdamW to train.
+    """
+    partition = partition_parameters(model, config.optimizer_partition)
+    normuon = _build_normuon(partition, config)
+    groups: list[dict[str, Any]] = []
+    for role, parameters in partition.adamw_groups().items():
+        trained = [(name, p) for name, p in parameters.items() if p.requires_grad]
+        if trained:
+            decay = config.adamw_weight_decay if role in _DECAYED else 0.0
+            eps = config.decay_group_eps if role is Role.DECAY else config.adamw_eps
+            groups.append({"params": trained, "name": role.value, "weight_decay": decay, "eps": eps})
+    if not groups:
+        raise TrainingError("optimizers: no parameter is AdamW's. A model has an embedding or a norm to train.")
+    fused = all(p.device.type in _FUSED_DEVICES for group in groups for _, p in group["params"])
+    adamw = AdamW(groups, lr=config.adamw_lr, betas=config.adamw_betas, fused=fused or None)
+    for group in adamw.param_groups:
+        group["initial_lr"] = config.adamw_lr
+        for p in group["params"]:  # AdamW makes it at the first gradient; a checkpoint of step 0 needs it too
+            step = torch.zeros((), dtype=torch.float32, device=p.device if fused else None)
+            adamw.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    return Optimizers(normuon, adamw)
+
+
+def _build_normuon(partition: ParameterPartition, config: OptimizerConfig) -> NorMuon | None:
+    groups: dict[Role, list[tuple[str, nn.Parameter]]] = {}
+    for name, p in partition.normuon.items():
+        if p.requires_grad:
+            groups.setdefault(partition.roles[name], []).append((name, p))
+    if not groups:
+        return None
+    return NorMuon(
+        [{"params": named, "name": role.value, "initial_lr": config.muon_lr} for role, named in groups.items()],
+        lr=config.muon_lr,
+        momentum=config.muon_momentum,
+        beta2=config.muon_beta2,
+        weight_decay=config.muon_weight_decay,
+        cautious=config.cautious_weight_decay,
+        normalize=config.muon_normalize,
+        scale=config.muon_scale,
+        ns_steps=config.ns_steps,
+        ns_dtype=config.ns_dtype,
+        ns_coefficients=config.ns_coefficients,
+        blocks={partition.normuon[name]: rows for name, rows in partition.blocks.items() if name in partition.normuon},
+    )
+
+
+def _names(groups: list[dict[str, Any]]) -> list[str]:
+    return [name for group in groups for name in group["param_names"]]
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    """Euclidean norm over all tensors."""
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
+    return norm
