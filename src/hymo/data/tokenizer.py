@@ -1,0 +1,115 @@
+"""Text to ids and back, without loss.
+
+A tokenizer maps bytes to ids and ids to the same bytes. The special ids (eos 0, bos 1, pad 2) are never produced from
+text, whatever the text contains: they are placed by the shard writer, the evaluation windows and the generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hymo.core.errors import DataError
+
+Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+
+
+class Tokenizer(Protocol):
+    """What the rest of HyMo asks of a tokenizer."""
+
+    @property
+    def name(self) -> str:
+        """The spec that `load_tokenizer` turns into this tokenizer."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, specials included."""
+
+    @property
+    def eos_id(self) -> int:
+        """Ends every stored document."""
+
+    @property
+    def bos_id(self) -> int:
+        """Starts every stored document."""
+
+    @property
+    def pad_id(self) -> int:
+        """Fills rows of evaluation windows; never stored."""
+
+    def encode(self, text: str | bytes) -> NDArray[np.int64]:
+        """Return the ids of `text`, shape (n,), without any special id."""
+
+    def decode(self, ids: Ids) -> str:
+        """Return the text of `ids`; specials add nothing, bytes that are not UTF-8 become U+FFFD."""
+
+    def decode_bytes(self, ids: Ids) -> bytes:
+        """Return the exact bytes of `ids`; specials add nothing."""
+
+    def fingerprint(self) -> str:
+        """Return a SHA-256 hex digest: equal for two tokenizers if and only if they give the same ids."""
+
+
+class ByteTokenizer:
+    """The tokenizer without training: byte b is id 3 + b, 259 ids in all. Lossless for any bytes."""
+
+    name = "byte"
+    eos_id = 0
+    bos_id = 1
+    pad_id = 2
+    n_specials = 3
+    vocab_size = 256 + n_specials
+
+    def encode(self, text: str | bytes) -> NDArray[np.int64]:
+        """Return one id a byte, shape (n,).
+
+        Raises:
+            DataError: `text` is a str with a lone surrogate, which has no UTF-8 form.
+        """
+        if isinstance(text, str):
+            try:
+                text = text.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise DataError(
+                    f"text has a lone surrogate at character {error.start}, which UTF-8 cannot hold: "
+                    "repair the text or pass bytes"
+                ) from error
+        return np.frombuffer(text, dtype=np.uint8).astype(np.int64) + self.n_specials
+
+    def decode_bytes(self, ids: Ids) -> bytes:
+        """Return the bytes of `ids`; specials add nothing.
+
+        Raises:
+            DataError: an id is outside 0..258.
+        """
+        array = np.asarray(ids, dtype=np.int64)
+        if array.size and (array.min() < 0 or array.max() >= self.vocab_size):
+            bad = int(array[(array < 0) | (array >= self.vocab_size)][0])
+            raise DataError(f"id {bad} is not in the byte tokenizer's vocabulary (0..{self.vocab_size - 1})")
+        return (array[array >= self.n_specials] - self.n_specials).astype(np.uint8).tobytes()
+
+    def decode(self, ids: Ids) -> str:
+        """Return the text of `ids`; bytes that are not UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the mapping's description."""
+        mapping = {"kind": self.name, "eos": self.eos_id, "bos": self.bos_id, "pad": self.pad_id, "byte_0": 3}
+        return hashlib.sha256(json.dumps(mapping, sort_keys=True).encode()).hexdigest()
+
+
+def load_tokenizer(spec: str | Path) -> Tokenizer:
+    """Return the tokenizer called `spec`; this version knows ``"byte"``.
+
+    Raises:
+        DataError: any other spec.
+    """
+    if str(spec) == ByteTokenizer.name:
+        return ByteTokenizer()
+    raise DataError(f"unknown tokenizer '{spec}': this version of HyMo reads 'byte' only, not tokenizer files")
