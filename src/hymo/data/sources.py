@@ -1,0 +1,261 @@
+"""Documents out of local files: JSONL (plain, .gz, .xz, .zst) and plain text.
+
+Readers never stop at a bad document: they yield a `Rejected` with file, line and reason instead.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from hymo.core.errors import UsageError
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst", ".txt")
+_BOM = b"\xef\xbb\xbf"
+# JSON may write one byte of text as six (\u0001); the rest is room for the other fields of the line.
+_ESCAPE_FACTOR, _OTHER_FIELDS = 6, 1 << 16
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text, UTF-8, with the name of its source and an id."""
+
+    text: bytes
+    source: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A document left out: `line` counts from 1, `reason` is a short key, `detail` says more."""
+
+    file: str
+    line: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Where a JSON object keeps its text, source name and id, and how long a text may be in bytes.
+
+    `text_chunk_bytes`: a .txt file becomes documents of about that size, cut at blank lines; 0 keeps it whole.
+    """
+
+    text: str = "text"
+    source: str = "source"
+    id: str = "id"
+    max_document_bytes: int = 32 << 20
+    text_chunk_bytes: int = 16 << 10
+
+
+class _ZstdFile(io.RawIOBase):
+    """Decompresses frame after frame and, unlike the library's own reader, reports a truncated last frame."""
+
+    def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any]) -> None:
+        self._raw, self._new = raw, decompressor
+        self._frame: Any = None
+        self._compressed = b""
+        self._pending = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._pending:
+            self._compressed = self._compressed or self._raw.read(1 << 16)
+            if not self._compressed:
+                if self._frame is not None:
+                    raise EOFError("compressed file ended inside a frame")
+                return 0
+            self._frame = self._frame or self._new()
+            self._pending, self._compressed = self._frame.decompress(self._compressed), b""
+            if self._frame.eof:
+                self._compressed, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._pending))
+        buffer[:size], self._pending = self._pending[:size], self._pending[size:]
+        return size
+
+
+def _zstd_decompressor(path: Path) -> tuple[Callable[[], Any], type[Exception]]:
+    try:
+        module: Any = importlib.import_module("zstandard")
+    except ImportError as error:
+        raise UsageError(f"{path}: reading .zst needs the package zstandard: pip install 'hymo[data]'") from error
+    return lambda: module.ZstdDecompressor().decompressobj(), module.ZstdError
+
+
+def _open(path: Path, raw: IO[bytes]) -> tuple[IO[bytes], tuple[type[Exception], ...]]:
+    """Return the decompressed stream and the exceptions that a damaged file raises while it is read."""
+    errors: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError)
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(raw)), errors
+    if path.suffix == ".xz":
+        return lzma.open(raw), errors
+    if path.suffix == ".zst":
+        decompressor, error = _zstd_decompressor(path)
+        return cast(IO[bytes], io.BufferedReader(_ZstdFile(raw, decompressor))), (*errors, error)
+    return raw, errors
+
+
+def find_files(inputs: list[Path]) -> list[Path]:
+    """Return the input files, directories replaced by the known files below them, sorted.
+
+    Raises:
+        UsageError: an input does not exist, is of an unknown kind, or is a directory without known files.
+    """
+    files = []
+    for path in inputs:
+        if path.is_dir():
+            found = sorted(p for p in path.rglob("*") if p.is_file() and p.name.endswith(SUFFIXES))
+            if not found:
+                raise UsageError(f"{path}: no {', '.join(SUFFIXES)} files in this directory")
+            files += found
+        elif not path.exists():
+            raise UsageError(f"{path}: no such file or directory")
+        elif not path.name.endswith(SUFFIXES):
+            raise UsageError(f"{path}: unknown kind of file; HyMo reads {', '.join(SUFFIXES)}")
+        else:
+            files.append(path)
+    for path in files:
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        if path.suffix == ".zst":
+            _zstd_decompressor(path)
+    return files
+
+
+def check_text(text: bytes, limit: int) -> tuple[str, str] | None:
+    """Return (reason, detail) if a text is no use as a document, else None."""
+    if len(text) > limit:
+        return "oversized", f"{len(text):,} bytes, at most {limit:,} are taken"
+    if not text.strip():
+        return "empty", "no text but white space"
+    if b"\0" in text:
+        return "nul", "contains NUL characters: binary data?"
+    return None
+
+
+def read_documents(path: Path, fields: Fields, on_read: Callable[[int], None]) -> Iterator[Document | Rejected]:
+    """Yield the documents of one file in order; `on_read` gets the position in the (compressed) file in bytes."""
+    read = _read_text if path.suffix == ".txt" else _read_jsonl
+    with path.open("rb") as raw:
+        stream, damage = _open(path, raw)
+        line = 0
+        try:
+            for number, item in read(stream, path, fields):
+                line = number
+                on_read(raw.tell())
+                yield item
+        except damage as error:
+            yield Rejected(str(path), line + 1, "unreadable", f"the rest of the file is lost: {error}")
+
+
+def _lines(stream: IO[bytes], limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (line number, line with its end), None for lines beyond `limit`, which are never held in memory."""
+    number = 0
+    while line := stream.readline(limit + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if len(line) > limit and not line.endswith(b"\n"):
+            while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+                pass
+            yield number, None
+        else:
+            yield number, line
+
+
+def _read_jsonl(stream: IO[bytes], path: Path, fields: Fields) -> Iterator[tuple[int, Document | Rejected]]:
+    limit = fields.max_document_bytes * _ESCAPE_FACTOR + _OTHER_FIELDS
+    default_source = path.name.split(".")[0]
+    for number, line in _lines(stream, limit):
+        if line is not None and not line.strip():
+            continue
+        if line is None:
+            yield number, Rejected(str(path), number, "oversized", f"line longer than {limit:,} bytes")
+            continue
+        try:
+            record = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            yield number, Rejected(str(path), number, "invalid_utf8", str(error))
+            continue
+        except (ValueError, RecursionError) as error:
+            yield number, Rejected(str(path), number, "bad_json", str(error))
+            continue
+        if not isinstance(record, dict):
+            yield number, Rejected(str(path), number, "not_an_object", f"a JSON {type(record).__name__}")
+            continue
+        text = record.get(fields.text)
+        if not isinstance(text, str):
+            reason = "not_a_string" if fields.text in record else "missing_field"
+            yield number, Rejected(str(path), number, reason, f"field '{fields.text}' of {sorted(record)[:10]}")
+            continue
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            yield number, Rejected(str(path), number, "invalid_unicode", f"lone surrogate at character {error.start}")
+            continue
+        problem = check_text(data, fields.max_document_bytes)
+        if problem:
+            yield number, Rejected(str(path), number, *problem)
+            continue
+        source, identity = record.get(fields.source), record.get(fields.id)
+        yield (
+            number,
+            Document(
+                data,
+                source if isinstance(source, str) and source else default_source,
+                str(identity) if isinstance(identity, str | int) and identity != "" else f"{path.name}:{number}",
+            ),
+        )
+
+
+def _read_text(stream: IO[bytes], path: Path, fields: Fields) -> Iterator[tuple[int, Document | Rejected]]:
+    """Cut at blank lines past the chunk size, at any line end past twice that; only a blank tail is dropped."""
+    chunk: list[bytes] = []
+    size, first, number = 0, 1, 0
+
+    def finish() -> Document | Rejected:
+        text = b"".join(chunk)
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = first + text.count(b"\n", 0, error.start)
+            return Rejected(str(path), line, "invalid_utf8", str(error))
+        problem = check_text(text, fields.max_document_bytes)
+        if problem:
+            return Rejected(str(path), first, *problem)
+        return Document(text, path.stem, f"{path.name}:{first}")
+
+    whole, limit = not fields.text_chunk_bytes, fields.max_document_bytes
+    oversized = f"longer than {limit:,} bytes without a place to cut"
+    for number, line in _lines(stream, limit):
+        if whole and (line is None or size + len(line) > limit):
+            yield number, Rejected(str(path), 1, "oversized", oversized)
+            return
+        if line is None:
+            if chunk:
+                yield number, finish()
+            yield number, Rejected(str(path), number, "oversized", oversized)
+            chunk, size, first = [], 0, number + 1
+            continue
+        chunk.append(line)
+        size += len(line)
+        if not whole and (
+            (size >= fields.text_chunk_bytes and not line.strip()) or size >= 2 * fields.text_chunk_bytes
+        ):
+            yield number, finish()
+            chunk, size, first = [], 0, number + 1
+    if chunk and (first == 1 or b"".join(chunk).strip()):
+        yield number, finish()
