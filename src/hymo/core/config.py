@@ -103,7 +103,7 @@ class ModelConfig:
     gdn_rope_target: Literal["bc", "v", "none"] = "bc"
     """What a GDN block rotates: read and write keys, the values, or nothing."""
     gdn_decay_init: Literal["linear", "log_uniform"] = "linear"
-    """Decay at initialisation: A equally spaced in 1..40 over heads, or log-uniform time constants up to the context."""
+    """Decay at initialisation: A equally spaced in 1..40 over heads, or time constants log-uniform to the context."""
     gdn_decay_sharing: Literal["pair", "head"] = "pair"
     """Where states share one decay: over each rotated pair, or over the whole head."""
     gdn_output_norm: bool = False
@@ -204,6 +204,11 @@ class ModelConfig:
             len(self.mtp_loss_weights) == self.mtp_depth,
             "mtp_loss_weights",
             f"holds {len(self.mtp_loss_weights)} weights for mtp_depth {self.mtp_depth}",
+        )
+        _require(
+            not (self.gdn_ffn_dim and self.moe_placement == "all"),
+            "gdn_ffn_dim",
+            "with moe_placement 'all' the GDN blocks carry experts already; set one of the two",
         )
         _require(self.mtp_depth < self.max_seq_len, "mtp_depth", "must be below max_seq_len")
         return self

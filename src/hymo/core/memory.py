@@ -185,7 +185,7 @@ def _recurrence(config: HyMoConfig) -> int:
     """Bytes per token that the recurrence keeps beside its inputs, all in fp32.
 
     The chunked form is what `auto` runs. Per token and head it keeps copies of its inputs, the chunk's scores and, for
-    gated_linear, four key-sized factors at each of the log2(chunk) levels. The time loop keeps the state of every token.
+    gated_linear, four key-sized factors at each of the log2(chunk) levels. The time loop keeps every token's state.
     """
     model = config.model
     chunk, keys, values = model.gdn_chunk_size, model.gdn_d_state, model.gdn_headdim

@@ -1,0 +1,67 @@
+# Every target makes its own environment on first use. Variables:
+#   PYTHON=python3        interpreter, 3.11 or newer, that the environment is made with
+#   TORCH_INDEX=URL       package index to take torch from, for example that of a CPU-only build
+#   ARGS=...              further arguments of `hymo demo` or pytest
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := src tests $(wildcard benchmarks)
+
+.PHONY: help demo test lint types layers clean
+
+help:
+	@echo "make demo    train, evaluate and sample a small model on this machine's CPU"
+	@echo "make test    run the tests"
+	@echo "make lint    ruff: rules and format"
+	@echo "make types   mypy --strict"
+	@echo "make layers  check that imports only go down"
+	@echo "make clean   remove the environment, caches and builds (runs/ stays)"
+
+demo: $(VENV)/.base
+	$(BIN)/hymo demo $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: $(VENV)/.dev
+	$(BIN)/mypy --strict src
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch alone comes from TORCH_INDEX, without its dependencies: such an index rarely has all of them in our versions.
+define install
+	$(if $(TORCH_INDEX),$(PIP) install -c constraints.txt --no-deps --index-url $(TORCH_INDEX) torch)
+	$(PIP) install -c constraints.txt -e '$(1)'
+endef
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
+	$(call install,.)
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(call install,.[dev])
+	@touch $(VENV)/.base $@
+
+$(BIN)/python:
+	@for python in $(PYTHON) python3.13 python3.12 python3.11; do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "making $(VENV) with $$($$python --version)"; \
+	    exec $$python -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "error: no Python >= 3.11 found. Install one, or name it: make PYTHON=/path/to/python3.11 ..." >&2; \
+	exit 1

@@ -1,0 +1,85 @@
+"""The `hymo` command: its subcommands, loaded when called, and the mapping of errors to messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from hymo import __version__
+from hymo.core.errors import HymoError, UsageError
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes: success, a run that failed, a wrong request, Ctrl-C."""
+
+_COMMANDS = (
+    ("demo", "hymo.cli.demo:demo", "Train, evaluate and sample a small model on the packaged text, on a CPU."),
+    ("plan", "hymo.cli.plan:plan", "Tell memory, time and cost of a run before it starts."),
+    ("config", "hymo.cli.config:app", "List presets and show resolved configurations."),
+    ("data", "hymo.cli.data:app", "Turn text into training shards."),
+    ("train", "hymo.cli.train:train", "Train a model, or resume a run."),
+    ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
+    ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
+)
+"""Name, import path and one line of help; the path is imported when the command is called or asked for its help."""
+
+_DEBUG = "--debug"
+
+
+def build_app() -> App:
+    """Return the application with its commands registered by import path."""
+    app = App(
+        name="hymo",
+        help="HyMo: hybrid language models from raw text to generation.",
+        help_epilogue="`--debug` before or after any command shows the traceback of an error.",
+        version=__version__,
+        version_flags=["--version"],
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for name, path, summary in _COMMANDS:
+        app.command(path, name=name, help=summary)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: words after `hymo`; those of the process if None.
+
+    Returns:
+        0 ok, 1 run failed, 2 wrong usage, 130 interrupted, or the code that the command returned.
+    """
+    words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        code = build_app()(words, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return _fail(str(error), USAGE, debug)
+    except HymoError as error:
+        return _fail(str(error), USAGE if isinstance(error, UsageError) else FAILED, debug)
+    except KeyboardInterrupt:
+        return _fail("interrupted.", INTERRUPTED, debug)
+    except BrokenPipeError:
+        # The reader of a pipe (`| head`) has left. Python would complain again while it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code if isinstance(code, int) else OK
+
+
+def _take_debug(words: list[str]) -> tuple[list[str], bool]:
+    """Take `--debug` out of the words, but leave what stands behind `--` alone."""
+    end = words.index("--") if "--" in words else len(words)
+    options = [word for word in words[:end] if word != _DEBUG]
+    return options + words[end:], len(options) < end
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"error: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,81 @@
+"""`hymo data`: from text to shards."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from hymo.cli.options import Json
+from hymo.cli.output import count, log, print_json, print_table, size
+
+app = App(name="data", help="Turn text into training shards.", result_action="return_value")
+
+
+@app.command
+def prepare(
+    *inputs: Path,
+    out: Path,
+    validation: Annotated[tuple[Path, ...], Parameter(negative="", show_default=False)] = (),
+    tokenizer: str = "byte",
+    seed: int = 0,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
+) -> None:
+    """Read text files, drop duplicates, split, shuffle, tokenise and write checked shards.
+
+    Split and order follow from each document's content and the seed, so two runs give identical files.
+
+    Args:
+        inputs: JSONL (field "text") or plain text files, .gz, .xz and .zst included, or folders of them.
+        out: Folder of the data set.
+        validation: Fixed held-out file; may be repeated. Without one, 1.5 % each become validation and test.
+        tokenizer: "byte", the only one of this version.
+        seed: Seed of the order of documents.
+        overwrite: Replace a data set that is already there.
+        json: Write the manifest's summary as JSON.
+    """
+    import dataclasses
+
+    from hymo.data.prepare import prepare as run
+    from hymo.data.tokenizer import load_tokenizer
+
+    manifest = run(
+        inputs,
+        out,
+        load_tokenizer(tokenizer),
+        validation_inputs=validation,
+        seed=seed,
+        overwrite=overwrite,
+        progress=_Progress() if sys.stderr.isatty() else None,
+    )
+    if json:
+        summary = dataclasses.asdict(manifest)
+        for split in summary["splits"].values():
+            split["shards"] = len(split["shards"])
+        print_json(summary)
+        return
+    rows = [
+        (name, f"{split.documents:,}", count(split.tokens), size(split.bytes), str(len(split.shards)))
+        for name, split in manifest.splits.items()
+    ]
+    print_table(f"{out} ({manifest.tokenizer})", ("split", "documents", "tokens", "text", "shards"), rows)
+    print(f"{manifest.duplicates:,} duplicates dropped, {sum(manifest.quarantined.values()):,} documents quarantined")
+    for warning in manifest.warnings:
+        log(f"warning: {warning}")
+
+
+class _Progress:
+    """One line on a terminal that is rewritten at every whole per cent."""
+
+    def __init__(self) -> None:
+        self._shown = ("", -1)
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        percent = 100 * done // total if total else 100
+        if (phase, percent) != self._shown:
+            self._shown = (phase, percent)
+            end = "\n" if percent == 100 else ""
+            print(f"\r{phase} {percent:3d} % of {size(total)}", end=end, file=sys.stderr, flush=True)
