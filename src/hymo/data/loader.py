@@ -245,13 +245,16 @@ class PackedLoader:
         steps is what a resume needs. Ends only where `max_epochs` does.
         """
         self.step = self.step if start_step is None else start_step
-        while self.max_epochs is None or self.position(self.step).epoch < self.max_epochs:
-            step = self.step
+        return self._iterate(self.step, rank, world, n_micro)
+
+    def _iterate(self, step: int, rank: int, world: int, n_micro: int) -> Iterator[Batch]:
+        while self.max_epochs is None or self.position(step).epoch < self.max_epochs:
             for micro in range(n_micro):
                 batch = self.batch_at(step, rank=rank, world=world, micro=micro, n_micro=n_micro)
                 if micro == n_micro - 1:
                     self.step = step + 1
                 yield batch
+            step += 1
 
     def describe(self, epoch: int, sample: int) -> list[Span]:
         """Return the pieces of documents that make a window, in order (for replay)."""
