@@ -74,7 +74,7 @@ def derive_config(base: HyMoConfig, **changes: Mapping[str, Any]) -> HyMoConfig:
 def dump_config(config: HyMoConfig) -> str:
     """Return the configuration as YAML that `load_config` reads back to an equal value."""
     tree = {name: _plain_group(getattr(config, name)) for name in GROUPS}
-    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110)
+    return yaml.dump(tree, Dumper=yaml12.Dumper, sort_keys=False, default_flow_style=False, width=110)
 
 
 def config_hash(config: HyMoConfig) -> str:
@@ -82,18 +82,6 @@ def config_hash(config: HyMoConfig) -> str:
     tree = {name: _plain_group(getattr(config, name)) for name in GROUPS if name != "run"}
     tree["run"] = {"tokenizer": config.run.tokenizer}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes tuples as lists and floats in a form that the core schema reads back as floats."""
-
-
-def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
-    text = repr(value)
-    return dumper.represent_scalar("tag:yaml.org,2002:float", text if any(c in text for c in ".en") else text + ".0")
-
-
-_Dumper.add_representer(float, _represent_float)
 
 
 def _plain_group(group: Any) -> dict[str, Any]:
@@ -132,7 +120,10 @@ def _read(path: Path, text: str | None, seen: tuple[str, ...]) -> tuple[Tree, di
     if not isinstance(base, str) or base in seen:
         raise ConfigError(f"{where[(_BASE,)]}: base: must name another preset or file, without a cycle.")
     parent = path.parent / base
-    found, parent_text = _find(parent if parent.is_file() else base)
+    try:
+        found, parent_text = _find(parent if parent.is_file() else base)
+    except ConfigError as error:
+        raise ConfigError(f"{where[(_BASE,)]}: base: {error}") from None
     tree, parent_where = _read(found, parent_text, (*seen, base))
     where = {**parent_where, **where}
     return _merge(tree, raw, where), where
@@ -180,7 +171,8 @@ def _follow_model(model: dict[str, Any], before: dict[str, Any], changed: dict[s
             head = model["gdn_headdim"]
             model["gdn_d_inner"] = max(1, round(10 * model["dim"] / 7 / head)) * head
     if "qk_rope_head_dim" in changed and "rope_ratio" not in changed and moved("qk_rope_head_dim"):
-        model["rope_ratio"] = model["qk_rope_head_dim"] / model["head_dim"]
+        # At most 1, so that a part wider than the head is reported under the key that was given.
+        model["rope_ratio"] = min(1.0, model["qk_rope_head_dim"] / model["head_dim"])
     elif "qk_rope_head_dim" not in changed and (moved("rope_ratio") or moved("head_dim")):
         model["qk_rope_head_dim"] = round(model["rope_ratio"] * model["head_dim"])
     if moved("n_layers") and "mla_layers" not in changed and before.get("mla_layers"):

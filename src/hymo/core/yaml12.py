@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from hymo.core.errors import ConfigError
 
@@ -28,9 +29,17 @@ _SCALARS = {
         "-+.0123456789",
     ),
 }
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes what the loader reads back as the same value: one key a line, lists in line."""
+
+
 _Loader.yaml_implicit_resolvers = {}
+Dumper.yaml_implicit_resolvers = {}
 for _tag, (_pattern, _first) in _SCALARS.items():
-    _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), ["" if c == "\0" else c for c in _first])
+    for _cls in (_Loader, Dumper):
+        _cls.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), ["" if c == "\0" else c for c in _first])
 
 
 def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
@@ -44,6 +53,13 @@ def _floating(loader: _Loader, node: yaml.ScalarNode) -> float:
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 _Loader.add_constructor("tag:yaml.org,2002:float", _floating)
+
+
+def _represent_list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
+
+
+Dumper.add_representer(list, _represent_list)
 
 Lines = dict[tuple[str, ...], int]
 
@@ -61,21 +77,26 @@ def parse(text: str, source: str) -> tuple[Any, Lines]:
     Raises:
         ConfigError: bad syntax, a duplicate or non-string key, an anchor cycle or an unknown tag.
     """
-    loader = _Loader(text)
     lines: Lines = {}
+    loader = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return {}, lines
         _index(node, (), lines, source)
         return loader.construct_document(node), lines
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"{source}:{line}: not valid YAML: {error.reason}. Remove them.") from None
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark is not None else source
         problem = getattr(error, "problem", None) or error
         raise ConfigError(f"{where}: not valid YAML: {problem}. Fix the syntax there.") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def read(path: Path) -> tuple[Any, Lines]:

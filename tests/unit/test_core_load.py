@@ -1,0 +1,188 @@
+"""The strict YAML reader and what a bad file is answered with: place, key, expectation, suggestion."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hymo.core import yaml12
+from hymo.core.errors import ConfigError, UsageError
+from hymo.core.load import derive_config, dump_config, load_config
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3e-4", 3e-4),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("-2.5E+1", -25.0),
+        ("no", "no"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("y", "y"),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("010", 10),
+        ("0x1f", 31),
+        ("0o17", 15),
+        ("1_000", "1_000"),
+        ("12:30", "12:30"),
+        ("2020-01-01", "2020-01-01"),
+        ('"16"', "16"),
+        ("[1, 2.0, no]", [1, 2.0, "no"]),
+    ],
+)
+def test_core_schema(text: str, value: Any) -> None:
+    parsed, _ = yaml12.parse(f"key: {text}", "t")
+    assert parsed == {"key": value}
+    assert type(parsed["key"]) is type(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_survives_dumping(number: float) -> None:
+    config = derive_config(load_config("hymo_tiny"), training={"grad_norm_warn": abs(number) or 1.0})
+    dumped, _ = yaml12.parse(dump_config(config), "t")
+    assert dumped["training"]["grad_norm_warn"] == (abs(number) or 1.0)
+    assert type(dumped["training"]["grad_norm_warn"]) is float
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8))
+@example("no")
+@example("1e3")
+@example("true")
+@example("")
+@example("0x1f")
+def test_every_string_survives_dumping(text: str) -> None:
+    config = derive_config(load_config("hymo_tiny"), run={"data": text, "name": "1e3"})
+    dumped, _ = yaml12.parse(dump_config(config), "t")
+    assert dumped["run"]["data"] == text
+    assert dumped["run"]["name"] == "1e3"
+
+
+def test_a_dump_is_plain_text() -> None:
+    lines = dump_config(load_config("hymo_tiny")).splitlines()
+    assert "  adamw_eps: 1.0e-08" in lines or "  adamw_eps: 1e-08" in lines
+    assert "  adamw_betas: [0.9, 0.95]" in lines
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), st.integers() | st.booleans() | st.none()))
+def test_plain_mappings_read_as_any_yaml_reader_reads_them(mapping: dict[str, Any]) -> None:
+    parsed, lines = yaml12.parse(yaml.safe_dump(mapping, default_style=None, indent=2) if mapping else "", "t")
+    assert parsed == mapping
+    assert set(lines) == {(key,) for key in mapping}
+
+
+def test_lines_of_keys() -> None:
+    _, lines = yaml12.parse("a: 1\n\nb:\n  c: 2\n", "t")
+    assert lines == {("a",): 1, ("b",): 3, ("b", "c"): 4}
+
+
+BAD_FILES = [
+    ("base: hymo_tiny\nmodel:\n  dmi: 3\n", ":3", "unknown key 'model.dmi' (did you mean 'dim'?)"),
+    ("base: hymo_tiny\nmodel:\n  dim: true\n", ":3", "'model.dim': input should be a valid integer, not True"),
+    (
+        'base: hymo_tiny\nmodel:\n  n_layers: "16"\n',
+        ":3",
+        "'model.n_layers': input should be a valid integer, not '16'",
+    ),
+    ("base: hymo_tiny\nmodel:\n  dim: 96.0\n", ":3", "'model.dim': input should be a valid integer"),
+    ("base: hymo_tiny\ntraining:\n  spike_rewind: no\n", ":3", "'training.spike_rewind': input should be a valid bool"),
+    (
+        "base: hymo_tiny\nmodel:\n  mla_layers: [0, one]\n",
+        ":3",
+        "'model.mla_layers[1]': input should be a valid integer",
+    ),
+    ("base: hymo_tiny\nmodel:\n  gdn_gate: meen\n", ":3", "'model.gdn_gate': input should be 'mean', 'full' or 'none'"),
+    ("base: hymo_tiny\nmodel:\n  dim: 96\n  dim: 128\n", ":4", "duplicate key 'model.dim', first given in line 3"),
+    ("base: hymo_tiny\nmodel:\n  n_kv_groups: 3\n", ":3", "'model.n_kv_groups': 3 does not divide n_heads (4)"),
+    ("base: hymo_tiny\ntraining:\n  seq_len: 9999\n", ":3", "'training.seq_len': 9999 exceeds model.max_seq_len (256)"),
+    ("base: hymo_tiny\nmodle:\n  dim: 3\n", ":2", "unknown group 'modle' (did you mean 'model'?)"),
+    ("base: hymo_tiny\nmodel: 3\n", ":2", "'model' must be a mapping"),
+    ("base: hymo_tinny\n", ":1", "no such file or preset (did you mean 'hymo_tiny'?)"),
+    ("base: [1]\n", ":1", "must name another preset or file"),
+    ("base: hymo_tiny\nmodel:\n  ? [1]\n  : 2\n", ":3", "a key must be a plain name"),
+    ("base: hymo_tiny\nmodel: {dim: 96\n", ":3", "not valid YAML"),
+    ("base: hymo_tiny\nmodel: !!python/object:os.system {}\n", ":2", "not valid YAML"),
+    ("model:\n  dim: 3\n", "run.yaml", "group 'optimizer' is missing"),
+    ("- 1\n", "run.yaml", "a configuration is a mapping"),
+    ("", "run.yaml", "is missing"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "says"), BAD_FILES)
+def test_bad_files(tmp_path: Path, text: str, place: str, says: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert "run.yaml" + (place if place.startswith(":") else "") in message
+    assert says in message
+    assert isinstance(caught.value, UsageError)
+
+
+def test_a_missing_field_is_named(tmp_path: Path) -> None:
+    lines = dump_config(load_config("hymo_tiny")).splitlines()
+    path = write(tmp_path, "\n".join(line for line in lines if not line.strip().startswith("grad_clip:")))
+    with pytest.raises(ConfigError, match=re.escape("'training.grad_clip' is missing")):
+        load_config(path)
+
+
+def test_missing_file() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere/hymo_tinny\.yaml.*did you mean 'hymo_tiny'"):
+        load_config("nowhere/hymo_tinny.yaml")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"base: x\nmodel: \x01\n"])
+def test_binary_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"run\.yaml"):
+        load_config(path)
+
+
+def test_a_base_cycle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("base: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("base: a.yaml\n")
+    with pytest.raises(ConfigError, match="cycle"):
+        load_config(tmp_path / "a.yaml")
+
+
+def test_a_file_over_a_base(tmp_path: Path) -> None:
+    path = write(tmp_path, "base: hymo_tiny\nmodel:\n  n_layers: 2\noptimizer:\n  adamw_lr: 3e-4\n")
+    config = load_config(path)
+    assert config.model.n_layers == 2
+    assert config.optimizer.adamw_lr == 3e-4
+    assert config.model.dim == load_config("hymo_tiny").model.dim
+
+
+def test_overrides_come_last_and_name_themselves(tmp_path: Path) -> None:
+    config = load_config("hymo_tiny", ["training.seed=7", "run.name=no", "model.mla_layers=[1, 3]"])
+    assert (config.training.seed, config.run.name, config.model.mla_layers) == (7, "no", (1, 3))
+    for override, says in [
+        ("model.dim=true", "--set model.dim=true: 'model.dim': input should be a valid integer"),
+        ("model.dmi=1", "did you mean 'dim'"),
+        ("modle.dim=1", "did you mean 'model'"),
+        ("dim=1", "expected section.field=value"),
+        ("model.dim", "expected section.field=value"),
+        ("model.dim=[1", "--set model.dim=[1"),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            load_config("hymo_tiny", [override])
+        assert says in str(caught.value)

@@ -1,0 +1,94 @@
+"""Memory estimates against what autograd really keeps, and against arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hymo.core.config import HyMoConfig
+from hymo.core.load import derive_config, load_config
+from hymo.core.memory import LEVELS, LOGIT_CHUNK_ELEMENTS, optimizer_sizes, training_memory
+from hymo.models import build_hymo
+
+
+def saved_bytes(config: HyMoConfig, micro_batch: int) -> int:
+    """Bytes of all storages that the backward pass of one loss holds, parameters excluded."""
+    model = build_hymo(config)
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    held: dict[int, tuple[int, torch.Tensor]] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            held[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    tokens = torch.randint(0, config.model.vocab_size, (micro_batch, config.training.seq_len + 1))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model.loss(tokens)
+    return sum(size for size, _ in held.values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"gdn_recurrence": "gated_delta"}, {"mla_layers": []}, {"mla_layers": list(range(8)), "mtp_depth": 0}],
+    ids=["hybrid", "delta", "gdn only", "mla only"],
+)
+def test_activations_are_within_fifteen_per_cent_of_what_autograd_keeps(changes: dict[str, Any]) -> None:
+    config = derive_config(load_config("hymo_demo"), model=changes, training={"seq_len": 128})
+    estimate = training_memory(config, micro_batch=2, level="none")
+    assert estimate.activations + estimate.logits == pytest.approx(saved_bytes(config, 2), rel=0.15)
+
+
+def test_states_follow_from_the_parameters() -> None:
+    config = load_config("hymo_750m")
+    sizes, memory = optimizer_sizes(config), training_memory(config)
+    # Matrices of GDN, MLA and the prediction heads; everything else is AdamW's.
+    gdn = 2 * 896 * 1280 + 3 * 1280 * 1280 + 896 * 896
+    mla = 224 * 896 + 2048 * 224 + 160 * 896 + 896 * 128 + 896 * 2048
+    mtp = 3 * 896 * 2304
+    assert sizes.normuon == 24 * gdn + 8 * mla + 2 * mtp
+    assert sizes.neurons == 24 * (4 * 1280 + 2 * 896) + 8 * (224 + 2048 + 160 + 896 + 896) + 2 * (2 * 2304 + 896)
+    assert sizes.adamw == 1_128_090_624 - sizes.normuon
+    assert memory.masters == memory.gradients == 2 * memory.weights == 4 * 1_128_090_624
+    assert memory.normuon + memory.adamw == 4 * (sizes.normuon + sizes.neurons) + 8 * sizes.adamw
+    assert memory.total == sum(vars(memory).values())
+
+
+def test_partitions_move_the_states() -> None:
+    base = load_config("hymo_tiny")
+    everything = 760_384
+    adamw = optimizer_sizes(derive_config(base, optimizer={"optimizer_partition": "adamw"}))
+    assert (adamw.normuon, adamw.neurons, adamw.adamw) == (0, 0, everything)
+    experts = 9 * 3 * 96 * 144
+    hybrid = optimizer_sizes(base)
+    both = optimizer_sizes(derive_config(base, optimizer={"optimizer_partition": "normuon_all"}))
+    assert both.normuon == hybrid.normuon + experts
+    assert optimizer_sizes(derive_config(base, optimizer={"muon_normalize": False})).neurons == 0
+
+
+def test_shards_split_all_but_the_compute_copy() -> None:
+    config = load_config("hymo_750m")
+    one, four = training_memory(config, 1), training_memory(config, 4)
+    assert four.masters == one.masters // 4
+    assert four.weights == one.weights
+    replicated = derive_config(config, training={"dp_replicate": 2})
+    assert training_memory(replicated, 4).masters == one.masters // 2
+
+
+def test_fp32_needs_no_second_copy() -> None:
+    assert training_memory(load_config("hymo_demo")).weights == 0
+
+
+def test_checkpointing_saves_memory_in_order() -> None:
+    none, selective, full = (training_memory(load_config("hymo_750m"), level=level).activations for level in LEVELS)
+    assert none > selective > full
+
+
+def test_large_vocabularies_never_hold_all_logits() -> None:
+    config = load_config("hymo_750m")
+    tokens = 4 * 4096
+    heads = 3 * (4 * 64_256 * 896 + 2 * tokens * 896)
+    assert training_memory(config).logits == heads + 16 * LOGIT_CHUNK_ELEMENTS < 4 * tokens * 64_256

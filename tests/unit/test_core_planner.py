@@ -1,0 +1,154 @@
+"""The planner's figures, limits and refusals, and the table of devices."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hymo.core.errors import UsageError
+from hymo.core.hardware import DEVICES, GIB, device, match_device
+from hymo.core.load import derive_config, load_config
+from hymo.core.memory import training_memory
+from hymo.core.planner import ASSUMED_UTILISATION, USABLE_MEMORY, plan
+
+FLAGSHIP = load_config("hymo_750m")
+
+
+def test_flagship_plan() -> None:
+    result = plan(FLAGSHIP, "h200", 4, context=32_768, price=2.0)
+    assert result.parameters.stored == 1_128_090_624
+    assert result.parameters.active == 434_457_600
+    assert result.parameters.used_per_token == 549_604_352
+    assert result.cache_bytes == 134_217_728
+    assert (result.tokens_per_step, result.steps) == (524_288, 57_220)
+    assert result.tokens == 57_220 * 524_288
+    assert result.grad_accum_steps == 8
+    speed = result.throughput
+    assert speed is not None
+    assert speed.tokens_per_second == pytest.approx(4 * 989e12 * ASSUMED_UTILISATION / result.flops_per_token)
+    assert speed.days == pytest.approx(result.tokens / speed.tokens_per_second / 86_400)
+    assert speed.cost == pytest.approx(speed.days * 24 * 4 * 2.0)
+    assert "not measured" in speed.basis
+    assert json.loads(json.dumps(result.to_dict()))["parameters"]["parts"]["moe"] == 842_390_528
+
+
+def test_another_number_of_devices_keeps_the_step() -> None:
+    result = plan(FLAGSHIP, gpus=1)
+    assert result.tokens_per_step == 524_288
+    assert result.grad_accum_steps == 32
+    assert result.communication_bytes == 0
+    # Two gathers of bf16 weights and one fp32 reduction per forward pass, 3/4 of each from other ranks.
+    assert plan(FLAGSHIP, gpus=4).communication_bytes == 8 * 8 * 1_128_090_624 * 3 // 4
+
+
+def test_without_a_device_nothing_is_invented() -> None:
+    result = plan(FLAGSHIP)
+    assert result.throughput is None
+    assert result.usable_memory_bytes is None
+    assert result.levels["none"].fits is None
+    assert result.context == 4096
+
+
+def test_largest_micro_batch_is_the_largest() -> None:
+    usable = int(device("h200").memory or 0) * USABLE_MEMORY
+    for name, level in plan(FLAGSHIP, "h200").levels.items():
+        assert level.largest_micro_batch
+        fits = training_memory(FLAGSHIP, 1, level.largest_micro_batch, name)  # type: ignore[arg-type]
+        breaks = training_memory(FLAGSHIP, 1, level.largest_micro_batch + 1, name)  # type: ignore[arg-type]
+        assert fits.total <= usable < breaks.total
+
+
+def test_a_micro_batch_that_does_not_fit_is_a_warning_with_the_way_out() -> None:
+    config = derive_config(FLAGSHIP, training={"micro_batch_size": 64, "grad_accum_steps": 2, "dp_size": 1})
+    result = plan(config, "h200")
+    assert result.levels["none"].fits is False
+    assert any("micro_batch_size 64 does not fit" in w and "full" in w for w in result.warnings)
+
+
+def test_what_fits_nowhere_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"hymo_900m does not fit on 1 x NVIDIA GeForce RTX 4090.*GiB"):
+        plan(load_config("hymo_900m"), "rtx4090")
+
+
+def test_uneven_division_and_long_context_warn() -> None:
+    warnings = plan(FLAGSHIP, gpus=3, context=32_768).warnings
+    assert any("do not divide" in w for w in warnings)
+    assert any("beyond model.max_seq_len" in w for w in warnings)
+
+
+def test_a_cpu_has_no_throughput_estimate() -> None:
+    result = plan(load_config("hymo_demo"), "cpu")
+    assert result.throughput is None
+    assert any("peak is unknown" in w for w in result.warnings)
+    fp32 = plan(load_config("hymo_demo"), "h100")
+    assert fp32.throughput is None
+    assert any("fp32" in w for w in fp32.warnings)
+
+
+def test_checkpoint_disk() -> None:
+    result = plan(FLAGSHIP)
+    states = training_memory(FLAGSHIP)
+    assert result.checkpoint_bytes == states.masters + states.normuon + states.adamw
+    assert result.checkpoint_disk_bytes == 4 * result.checkpoint_bytes
+    kept = derive_config(FLAGSHIP, training={"keep_every": 10_000})
+    assert plan(kept).checkpoint_disk_bytes == 9 * result.checkpoint_bytes
+
+
+@pytest.mark.parametrize("wrong", [{"gpus": 0}, {"context": 0}, {"price": -1.0}])
+def test_numbers_out_of_range(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=f"--{next(iter(wrong))}"):
+        plan(FLAGSHIP, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reported", "key"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40"),
+        ("NVIDIA A100-PCIE-40GB", "a100-40"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"),
+        ("NVIDIA A100 80GB PCIe", "a100-80"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("cpu", "cpu"),
+    ],
+)
+def test_names_of_the_driver(reported: str, key: str) -> None:
+    found = match_device(reported)
+    assert found is not None
+    assert found.key == key
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        "NVIDIA H20",
+        "NVIDIA GH200 480GB",
+        "NVIDIA GB200",
+        "NVIDIA L40",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "Tesla T4",
+        "",
+    ],
+)
+def test_unknown_devices_have_no_figures(reported: str) -> None:
+    assert match_device(reported) is None
+
+
+def test_peaks_are_dense_bf16() -> None:
+    assert device("A100-80").peak == device("a100-40").peak == 312e12
+    assert device("h100").peak == device("h200").peak == 989e12
+    assert device("h200").memory == 139 * GIB
+    assert all(d.source for d in DEVICES)
+
+
+def test_unknown_device_name() -> None:
+    with pytest.raises(UsageError, match=r"h20.*did you mean 'h200'"):
+        device("h20")
