@@ -16,13 +16,9 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: success, a run that failed, a wrong request, Ctrl-C."""
 
 _COMMANDS = (
-    ("demo", "hymo.cli.demo:demo", "Train, evaluate and sample a small model on the packaged text, on a CPU."),
     ("plan", "hymo.cli.plan:plan", "Tell memory, time and cost of a run before it starts."),
     ("config", "hymo.cli.config:app", "List presets and show resolved configurations."),
     ("data", "hymo.cli.data:app", "Turn text into training shards."),
-    ("train", "hymo.cli.train:train", "Train a model, or resume a run."),
-    ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
-    ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
 )
 """Name, import path and one line of help; the path is imported when the command is called or asked for its help."""
 
