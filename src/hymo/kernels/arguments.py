@@ -29,6 +29,10 @@ def check_shapes(values: Tensor, keys: dict[str, Tensor], gates: dict[str, Tenso
             )
 
 
+def _mismatch(name: str, wanted: str, values: Tensor, given: Tensor) -> str:
+    return f"{name}: expected {wanted} like v {tuple(values.shape)}, got {tuple(given.shape)}"
+
+
 def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:
     """Packed boundaries need one row, an int32/int64 vector from 0 to the number of tokens, never falling."""
     if cu_seqlens is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,7 +29,7 @@ def document_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens
     check_cu_seqlens(cu_seqlens, q.shape[0], q.shape[1])
     starts_by_length: dict[int, list[int]] = {}
     bounds = cu_seqlens.tolist()
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in pairwise(bounds):
         if end > start:
             starts_by_length.setdefault(end - start, []).append(start)
     places, outputs = [], []

@@ -8,7 +8,7 @@ documents are isolated exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +36,13 @@ class ChunkLayout:
 
     def pack(self, x: Tensor) -> Tensor:
         """(tokens, H, ...) -> (chunks, H, size, ...), zeros in the slots that no token fills."""
-        placed: Tensor = _Place.apply(x, self.slots, self.chunks * self.size)
-        return placed.unflatten(0, (self.chunks, self.size)).transpose(1, 2)
+        placed = _place(x, self.slots, self.chunks * self.size)
+        chunked: Tensor = placed.unflatten(0, (self.chunks, self.size))
+        return chunked.transpose(1, 2)
 
     def unpack(self, x: Tensor) -> Tensor:
         """(chunks, H, size, ...) -> (tokens, H, ...): the inverse of `pack`."""
-        taken: Tensor = _Take.apply(x.transpose(1, 2).flatten(0, 1), self.slots)
-        return taken
+        return _take(x.transpose(1, 2).flatten(0, 1), self.slots)
 
     def steps(self) -> Iterator[tuple[slice, int]]:
         """Yield, step by step, the slice of chunks and the number of sequences alive."""
@@ -77,10 +77,7 @@ class ChunkLayout:
 
 def chunk_layout(batch: int, length: int, cu_seqlens: Tensor | None, size: int, device: torch.device) -> ChunkLayout:
     """Lay out `batch` sequences of `length` tokens, or the documents that `cu_seqlens` bounds, in chunks of `size`."""
-    if cu_seqlens is None:
-        lengths = torch.full((batch,), length)
-    else:
-        lengths = cu_seqlens.to("cpu", torch.int64).diff()
+    lengths = torch.full((batch,), length) if cu_seqlens is None else cu_seqlens.to("cpu", torch.int64).diff()
     order = torch.argsort(lengths, descending=True, stable=True)
     chunks = (lengths + size - 1) // size
     deepest = int(chunks.max()) if len(chunks) else 0
@@ -102,7 +99,7 @@ class _Place(torch.autograd.Function):
         return x.new_zeros((size, *x.shape[1:])).index_copy_(0, places, x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (places,) = ctx.saved_tensors
         return grad.index_select(0, places), None, None
 
@@ -117,6 +114,10 @@ class _Take(torch.autograd.Function):
         return x.index_select(0, places)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
         return grad.new_zeros((ctx.size, *grad.shape[1:])).index_copy_(0, places, grad), None
+
+
+_place: Callable[[Tensor, Tensor, int], Tensor] = _Place.apply
+_take: Callable[[Tensor, Tensor], Tensor] = _Take.apply

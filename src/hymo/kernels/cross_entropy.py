@@ -7,6 +7,7 @@ backward pass only scales them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,12 +45,11 @@ def linear_cross_entropy(
     """
     if implementation == "auto":
         small = hidden.shape[0] * weight.shape[0] <= _CHUNK_ELEMENTS
-        implementation = "plain" if small or not torch.is_grad_enabled() and small else "chunked"
+        implementation = "plain" if small else "chunked"
     if implementation == "plain":
         logits = softcapped_logits(hidden, weight, softcap)
         return F.cross_entropy(logits, targets, ignore_index=IGNORE_INDEX, reduction="sum")
-    loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, softcap)
-    return loss
+    return _chunked(hidden, weight, targets, softcap)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -87,7 +87,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return (
             None if grad_hidden is None else grad_hidden * grad.to(grad_hidden.dtype),
@@ -95,3 +95,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
+
+
+_chunked: Callable[[Tensor, Tensor, Tensor, float], Tensor] = _ChunkedCrossEntropy.apply

@@ -5,10 +5,10 @@ Per head, with alpha_t = exp(log_alpha_t) in (0, 1] and a write strength beta_t:
     S_t = alpha_t (I - beta_t k_t k_t^T) S_{t-1} + beta_t k_t v_t^T        S in R^{K x D}
     o_t = S_t^T q_t
 
-Shapes: q, k (B,T,H,K); v (B,T,H,D); beta, log_alpha (B,T,H); states (N,H,K,D). Source: Yang et al., "Gated Delta Networks",
-arXiv 2412.06464, section 3.
+Shapes: q, k (B,T,H,K); v (B,T,H,D); beta, log_alpha (B,T,H); states (N,H,K,D).
+Source: Yang et al., "Gated Delta Networks", arXiv 2412.06464, section 3.
 
-Chunked form, with G the running sum of log_alpha inside a chunk and Gamma_ij = exp(G_i - G_j) for i >= j (never above 1)::
+Chunked form, with G the running sum of log_alpha inside a chunk and Gamma_ij = exp(G_i - G_j) <= 1 for i >= j::
 
     L_ij = beta_i Gamma_ij (k_i . k_j),  i > j          U = (I + L)^-1 (beta * (V - exp(G) * (K S_in)))
     O = exp(G) * (Q S_in) + (Gamma * (Q K^T)) U         S_out = exp(G_C) S_in + (exp(G_C - G) * K)^T U
@@ -17,6 +17,8 @@ The unit triangular system is solved by substitution: a Neumann product fails on
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -74,9 +76,9 @@ def _recurrent(
 ) -> tuple[Tensor, Tensor]:
     if cu_seqlens is not None:
         outputs, finals = [], []
-        for i, (start, end) in enumerate(zip(cu_seqlens.tolist()[:-1], cu_seqlens.tolist()[1:], strict=True)):
-            parts = [x[:, start:end] for x in (q, k, v, beta, log_alpha)]
-            o, final = _recurrent(*parts, state[i : i + 1], None)
+        for i, (start, end) in enumerate(pairwise(cu_seqlens.tolist())):
+            q_i, k_i, v_i, beta_i, log_alpha_i = (x[:, start:end] for x in (q, k, v, beta, log_alpha))
+            o, final = _recurrent(q_i, k_i, v_i, beta_i, log_alpha_i, state[i : i + 1], None)
             outputs.append(o)
             finals.append(final)
         return torch.cat(outputs, 1), torch.cat(finals)

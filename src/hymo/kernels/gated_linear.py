@@ -7,15 +7,17 @@ Per head, with a_s = exp(A_log_s) > 0 and a gate g_t >= 0::
 
 Shapes: v (B,T,H,D); b, c (B,T,H,S); g (B,T,H); A_log (H,S); states (N,H,S,D), N sequences.
 
-The chunked form needs D_ij = exp(-a (G_i - G_j)) for i >= j, with G the running sum of g inside the chunk. Splitting it as
-exp(-a G_i) exp(a G_j) overflows. Instead every pair (i, j) is covered once, at the level m = 1, 2, 4, ... at which i lies
-in the right and j in the left of two sibling blocks of m rows. With R = G at the last row of the left sibling,
-D_ij = exp(-a (G_i - R)) exp(-a (R - G_j)): both exponents are <= 0, so nothing overflows and what underflows is negligible.
+The chunked form needs D_ij = exp(-a (G_i - G_j)) for i >= j, with G the running sum of g inside the chunk. Splitting
+it as exp(-a G_i) exp(a G_j) overflows. Instead every pair (i, j) is covered once, at the level m = 1, 2, 4, ... where i
+lies in the right and j in the left of two sibling blocks of m rows. With R = G at the last row of the left sibling,
+D_ij = exp(-a (G_i - R)) exp(-a (R - G_j)): both exponents are <= 0, so nothing overflows, and what underflows is
+negligible.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -73,7 +75,7 @@ def _recurrent(
 ) -> tuple[Tensor, Tensor]:
     if cu_seqlens is not None:
         outputs, finals = [], []
-        for i, (start, end) in enumerate(zip(cu_seqlens.tolist()[:-1], cu_seqlens.tolist()[1:], strict=True)):
+        for i, (start, end) in enumerate(pairwise(cu_seqlens.tolist())):
             span = slice(start, end)
             o, final = _recurrent(v[:, span], b[:, span], c[:, span], g[:, span], A_log, state[i : i + 1], None)
             outputs.append(o)

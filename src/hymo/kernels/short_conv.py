@@ -24,10 +24,7 @@ def short_conv(u: Tensor, weight: Tensor, window: Tensor | None = None, cu_seqle
     check_cu_seqlens(cu_seqlens, u.shape[0], u.shape[1])
     taps = weight.shape[1]
     length = u.shape[1]
-    if window is None:
-        padded = F.pad(u, (0, 0, taps - 1, 0))
-    else:
-        padded = torch.cat((window.to(u.dtype), u), 1)
+    padded = F.pad(u, (0, 0, taps - 1, 0)) if window is None else torch.cat((window.to(u.dtype), u), 1)
     total = u * weight[:, -1]
     if cu_seqlens is not None:
         bounds = cu_seqlens.to(u.device, torch.int64)

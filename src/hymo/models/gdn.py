@@ -10,8 +10,9 @@ Symbols: h block input after the norm; H heads of d_state S and headdim D; * ele
     x <- x + out_proj((o + D_skip v) z) + skip_proj(h)
 
 Variant `gated_delta`: k = l2norm(b), q = l2norm(c) S^-1/2, beta = sigmoid(beta_proj(v)),
-alpha = exp(-exp(A_log_h) softplus(dt_proj(v) + dt_bias)), the recurrence of `hymo.kernels.gated_delta`, then a per-head RMSNorm
-before the gate. Decay and rotation commute only if a rotated pair of states shares its decay; `_decay` sees to that.
+alpha = exp(-exp(A_log_h) softplus(dt_proj(v) + dt_bias)), the recurrence of `hymo.kernels.gated_delta`, then a per-head
+RMSNorm before the gate. Decay and rotation commute only if a rotated pair of states shares its decay;
+`shared_log_rates` sees to that.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class GatedDeltaNetBlock(Float32Islands):
     def reset_decay(self) -> None:
         """Set A_log and dt_bias: time constants of the heads at initialisation, equal over the states of a head.
 
-        gated_linear, linear: A equally spaced in 1..40. gated_linear, log_uniform: time constants (in tokens, at the initial
-        gate of 1/2) log-uniform from 1 to the context. gated_delta: the same time constants through dt_bias, with A = 1.
+        gated_linear, linear: A equally spaced in 1..40. gated_linear, log_uniform: time constants (in tokens, at the
+        initial gate of 1/2) log-uniform from 1 to the context. gated_delta: the same time constants through dt_bias,
+        with A = 1.
         """
         heads = self.config.gdn_n_heads
         constants = torch.logspace(0, math.log10(self.config.max_seq_len), heads, dtype=torch.float64)
@@ -131,7 +133,7 @@ class GatedDeltaNetBlock(Float32Islands):
         options = (state, context.cu_seqlens, keep_state, context.kernel, self.config.gdn_chunk_size)
         valid = _valid(v, context)
         if self.beta_proj is not None:
-            log_alpha = -self.shared_A_log().mean(-1).exp() * F.softplus(dt)
+            log_alpha = -self.shared_log_rates().mean(-1).exp() * F.softplus(dt)
             beta = torch.sigmoid(self.beta_proj(v).to(wide))
             if valid is not None:
                 log_alpha, beta = log_alpha * valid, beta * valid
@@ -140,23 +142,26 @@ class GatedDeltaNetBlock(Float32Islands):
         g = torch.sigmoid(dt)
         if valid is not None:
             g, b = g * valid, b * valid[..., None].to(b.dtype)
-        return gated_linear(values, b, c, g, self.shared_A_log(), *options)
+        return gated_linear(values, b, c, g, self.shared_log_rates(), *options)
 
-    def shared_A_log(self) -> Tensor:
+    def shared_log_rates(self) -> Tensor:
         """(H, S) log decay rates as the recurrence uses them: averaged where states must share a decay."""
         if self.config.gdn_decay_sharing == "head":
             return self.A_log.mean(-1, keepdim=True).expand_as(self.A_log)
         if not self.rotates or self.config.gdn_rope_target != "bc":
             return self.A_log
+        pairs: Tensor
         if self.config.rope_pairing == "interleaved":
-            return self.A_log.unflatten(-1, (-1, 2)).mean(-1).repeat_interleave(2, -1)
-        return self.A_log.unflatten(-1, (2, -1)).mean(-2).repeat(1, 2)
+            pairs = self.A_log.unflatten(-1, (-1, 2)).mean(-1).repeat_interleave(2, -1)
+        else:
+            pairs = self.A_log.unflatten(-1, (2, -1)).mean(-2).repeat(1, 2)
+        return pairs
 
     def _gate(self, o: Tensor, v: Tensor) -> Tensor:
         """Scale the heads' outputs (B, T, H, D) by the sigmoid gate."""
         if self.g_proj is None:
             return o
-        gate = torch.sigmoid(self.g_proj(v)).unflatten(-1, (-1, self.config.gdn_headdim))
+        gate: Tensor = torch.sigmoid(self.g_proj(v)).unflatten(-1, (-1, self.config.gdn_headdim))
         return o * (gate.mean(-1, keepdim=True) if self.config.gdn_gate == "mean" else gate)
 
     def _advance(self, cache: GDNCache, u: Tensor, state: Tensor | None, context: SequenceContext) -> None:
@@ -185,7 +190,7 @@ class GatedDeltaNetBlock(Float32Islands):
     @torch.no_grad()
     def telemetry(self) -> dict[str, Tensor]:
         """10, 50 and 90 % quantiles of the time constants in tokens, at the gate that dt_bias alone would give."""
-        rates = self.shared_A_log().float().exp()
+        rates = self.shared_log_rates().float().exp()
         if self.delta:
             rate = rates.mean(-1) * F.softplus(self.dt_bias.float())
         else:

@@ -1,7 +1,8 @@
 """Initialisation: every parameter from its own seeded generator.
 
-A tensor's values depend on the seed and its name alone: not on the order of construction, the device, how many ranks share the
-model, or what other parts a variant adds. Two variants therefore start from equal weights wherever they share a parameter.
+A tensor's values depend on the seed and its name alone: not on the order of construction, the device, how many ranks
+share the model, or what other parts a variant adds. Two variants therefore start from equal weights wherever they share
+a parameter.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _RESIDUAL_OUTPUTS = ("out_proj.weight", "wo.weight", "w2.weight", "w2")
 def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     """Fill all parameters and buffers of a materialised model.
 
-    Embedding N(0, init_std^2); router N(0, router_init_std^2); matrices and convolutions uniform in +-1/sqrt(fan in), PyTorch's
-    default; residual outputs times 1/sqrt(2 n_layers); norms and scales 1; decays as the block says.
+    Embedding N(0, init_std^2); router N(0, router_init_std^2); matrices and convolutions uniform in +-1/sqrt(fan in),
+    PyTorch's default; residual outputs times 1/sqrt(2 n_layers); norms and scales 1; decays as the block says.
     """
     for name, parameter in model.named_parameters():
         _fill(name, parameter, config, seed)

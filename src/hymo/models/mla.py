@@ -1,6 +1,6 @@
 r"""Multi-head latent attention in grouped form, and the block around it.
 
-Symbols: h block input after the norm; n query heads in G groups; d = r + c, the rotated and the content part of a head::
+Symbols: h block input after the norm; n query heads in G groups; d = r + c, rotated and content part of a head::
 
     q = rope_r(wq_b(q_norm(wq_a(h))) * q_norm_qk)                (B, T, n, d), first r dimensions rotated
     [latent | k_pe] = wkv_a(h)                                   (B, T, kv_lora_rank), (B, T, r)
@@ -9,8 +9,8 @@ Symbols: h block input after the norm; n query heads in G groups; d = r + c, the
     o = causal attention(q, k, v), scores * d^-1/2               head i reads group i // (n / G)
     x <- x + wo(o);   x <- x + feed_forward(ffn_norm(x))
 
-A cached token is its normed latent and its G rotated rope keys: 128 + 4 * 32 = 256 numbers in the flagship. Decoding either
-expands keys and values from the latents or folds wkv_b into query and output ("absorbed"): equal up to rounding.
+A cached token is its normed latent and its G rotated rope keys: 128 + 4 * 32 = 256 numbers in the flagship. Decoding
+either expands keys and values from the latents or folds wkv_b into query and output ("absorbed"): equal up to rounding.
 Sources: DeepSeek-V2, arXiv 2405.04434, section 2.1; grouped form, arXiv 2605.15250.
 """
 
@@ -78,7 +78,7 @@ class MultiHeadLatentAttention(nn.Module):
         return torch.cat((apply_rope(rope, context.rope_mla, self.config.rope_pairing), content), -1)
 
     def _stored(self, h: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
-        """What a cache keeps of each token: the latent (or content keys and values), and rotated rope keys (B,T,G,r)."""
+        """What a cache keeps: the latent (or content keys and values) and the rotated rope keys (B,T,G,r)."""
         cfg = self.config
         rope = cfg.qk_rope_head_dim
         if cfg.mla_latent:
@@ -179,4 +179,5 @@ class MLABlock(nn.Module):
     def feed_forward(self, x: Tensor, context: SequenceContext) -> Tensor:
         """The second half of the block."""
         h = self.ffn_norm(x)
-        return x + (self.ffn(h, context) if isinstance(self.ffn, DeepSeekMoE) else self.ffn(h))
+        y: Tensor = self.ffn(h, context) if isinstance(self.ffn, DeepSeekMoE) else self.ffn(h)
+        return x + y

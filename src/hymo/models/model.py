@@ -58,11 +58,10 @@ class HyMo(nn.Module):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.dim)
-        self.rope_mla = RotaryEmbedding(
-            config.qk_rope_head_dim, config.max_seq_len, config.rope_theta, config.yarn_factor
-        )
+        theta, context = config.rope_theta, config.max_seq_len
+        self.rope_mla = RotaryEmbedding(config.qk_rope_head_dim, context, theta, config.yarn_factor)
         rotated = config.gdn_headdim if config.gdn_rope_target == "v" else config.gdn_d_state
-        self.rope_gdn = RotaryEmbedding(rotated, int(config.max_seq_len * config.yarn_factor), config.rope_theta)
+        self.rope_gdn = RotaryEmbedding(rotated, int(context * config.yarn_factor), theta)
         self.layers = nn.ModuleList(
             MLABlock(config, i, self.rope_mla.score_scale) if i in config.mla_layers else GatedDeltaNetBlock(config, i)
             for i in range(config.n_layers)
@@ -169,15 +168,13 @@ class HyMo(nn.Module):
         """One block, with what the checkpointing mode recomputes in the backward pass."""
         if self.checkpointing == "none" or not torch.is_grad_enabled():
             out: Tensor = layer(x, context)
-        elif self.checkpointing == "full" or not isinstance(layer, MLABlock):
-            out = (
-                checkpoint(layer, x, context, use_reentrant=False)
-                if self.checkpointing == "full"
-                else layer(x, context)
-            )
-        else:
+        elif self.checkpointing == "full":
+            out = checkpoint(layer, x, context, use_reentrant=False)
+        elif isinstance(layer, MLABlock):
             x = x + layer.attention(layer.norm(x), context)
             out = checkpoint(layer.feed_forward, x, context, use_reentrant=False)
+        else:
+            out = layer(x, context)
         return out
 
     def _context(

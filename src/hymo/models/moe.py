@@ -154,7 +154,7 @@ class DeepSeekMoE(Float32Islands):
 
     @torch.no_grad()
     def telemetry(self) -> dict[str, Tensor]:
-        """Balance of the load counted since the last update: variation, worst excess, entropy (1 = uniform), bias range."""
+        """Balance of the load since the last update: variation, worst excess, entropy (1 is uniform), bias range."""
         experts = self.config.n_routed_experts
         counted = self.tokens_per_expert
         load = counted / counted.sum() if counted.sum() > 0 else self.load_ema

@@ -5,8 +5,9 @@ Symbols: hidden[t] the backbone's output after the final norm; E the scaled embe
     u_1[t] = hidden[t] + E(token[t+1]);   r_1 = u_1 + SwiGLU(norm(u_1))   predicts token t+2
     u_2[t] = r_1[t] + E(token[t+2]);      r_2 = u_2 + SwiGLU(norm(u_2))   predicts token t+3
 
-through out_norm and the shared output head. Training and drafting run this same chain. A head has no attention, so it keeps
-no cache. The chain differs from DeepSeek-V3's (arXiv 2412.19437, section 2.2): it adds instead of projecting a concatenation.
+through out_norm and the shared output head. Training and drafting run this same chain. A head has no attention, so it
+keeps no cache. The chain differs from DeepSeek-V3's (arXiv 2412.19437, section 2.2): it adds where that projects a
+concatenation.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class MultiTokenPrediction(nn.Module):
             embedded: (B, T, dim) scaled embeddings of the same tokens.
 
         Returns:
-            Per depth d = 1, 2, ... the (B, T - d, dim) input of the output head at position t, predicting token t + d + 1.
+            Per depth d = 1, 2, ... the output head's input (B, T - d, dim); position t predicts token t + d + 1.
         """
         outputs, chain = [], hidden
         for depth, block in enumerate(self.blocks, 1):

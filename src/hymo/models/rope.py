@@ -1,8 +1,8 @@
 """Rotary position embedding.
 
 Pair p of d/2 pairs turns by angle position * theta^(-2p/d). Half-split pairs (i, i + d/2), the convention of Llama and
-Qwen, is the default; interleaved pairs (2i, 2i + 1). Source: Su et al., arXiv 2104.09864. Context extension: YaRN, Peng et
-al., arXiv 2309.00071, with the ramp between 1 and 32 turns over the trained context.
+Qwen, are the default; the other is interleaved pairs (2i, 2i + 1). Source: Su et al., arXiv 2104.09864. Context
+extension: YaRN, Peng et al., arXiv 2309.00071, with the ramp between 1 and 32 turns over the trained context.
 """
 
 from __future__ import annotations

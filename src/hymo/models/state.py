@@ -1,6 +1,6 @@
 """The state of a sequence between two decoding calls.
 
-Per MLA block the latents and the rotated rope keys of all tokens (grows); per GDN block the state matrix in fp32 and the last
+Per MLA block the latents and rotated rope keys of all tokens (grows); per GDN block the state matrix in fp32 and the last
 inputs of the convolution (constant). Rows may have different lengths.
 """
 
