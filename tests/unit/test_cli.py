@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hymo
-from hymo.cli.app import _COMMANDS, _take_debug, main
+from hymo.cli.app import COMMANDS, _take_debug, main
 from hymo.core.errors import DataError, TrainingError
 from hymo.core.load import load_config, preset_names
 
@@ -31,7 +31,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [[], *([name] for name, _, _ in _COMMANDS), ["config", "show"], ["data", "prepare"]])
+@pytest.mark.parametrize("words", [[], *([name] for name, _, _ in COMMANDS), ["config", "show"], ["data", "prepare"]])
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     code = (
         "import sys; from hymo.cli import main; "
@@ -47,7 +47,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
 def test_every_registered_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f" {name} " in shown for name, _, _ in _COMMANDS)
+    assert all(f" {name} " in shown for name, _, _ in COMMANDS)
 
 
 def test_core_imports_no_torch() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hymo.cli.app import _COMMANDS
+from hymo.cli.app import COMMANDS
 from hymo.cli.output import count
 from hymo.core.accounting import count_parameters
 from hymo.core.load import load_config, preset_names
@@ -42,7 +42,7 @@ def test_preset_table(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", [name for name, _, _ in _COMMANDS])
+@pytest.mark.parametrize("command", [name for name, _, _ in COMMANDS])
 def test_every_command_is_listed(command: str) -> None:
     assert f"`hymo {command}" in README
 

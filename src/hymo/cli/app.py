@@ -15,7 +15,7 @@ from hymo.core.errors import HymoError, UsageError
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: success, a run that failed, a wrong request, Ctrl-C."""
 
-_COMMANDS = (
+COMMANDS = (
     ("plan", "hymo.cli.plan:plan", "Tell memory, time and cost of a run before it starts."),
     ("config", "hymo.cli.config:app", "List presets and show resolved configurations."),
     ("data", "hymo.cli.data:app", "Turn text into training shards."),
@@ -36,7 +36,7 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for name, path, summary in _COMMANDS:
+    for name, path, summary in COMMANDS:
         app.command(path, name=name, help=summary)
     return app
 
