@@ -7,7 +7,6 @@ logits = c tanh(head(hidden) / c) in fp32.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +27,6 @@ from hymo.models.mtp import MultiTokenPrediction
 from hymo.models.rope import RotaryEmbedding
 from hymo.models.state import DecodeState, GDNCache, MLACache
 from hymo.models.windows import Window, ahead, split_window
-
-
-class LossSums(NamedTuple):
-    """Summed losses and what they are summed over, so that any split of a batch adds up exactly."""
-
-    sums: dict[str, Tensor]
-    """nats by head: main, mtp_1, ...; balance, if its weight is not 0."""
-    counts: dict[str, int]
-    """Targets by head; a balance loss counts tokens."""
 
 
 class OutputHead(nn.Module):
@@ -105,8 +95,9 @@ class HyMo(nn.Module):
             targets: (B, T) next tokens, -100 where there is none.
             cu_seqlens: int32 document boundaries over the flattened `tokens`; targets never cross one.
         """
-        sums, counts = self.loss_sums(tokens, targets, cu_seqlens)
-        means = {name: value / max(counts[name], 1) for name, value in sums.items()}
+        window = split_window(tokens, cu_seqlens) if targets is None else Window(tokens, targets, cu_seqlens)
+        counts = self.target_counts(window)
+        means = {name: value / max(counts[name], 1) for name, value in self.loss_sums(window).items()}
         return {"loss": self.weighted_total(means), **means}
 
     def weighted_total(self, means: dict[str, Tensor], mtp_scale: float = 1.0) -> Tensor:
@@ -117,26 +108,31 @@ class HyMo(nn.Module):
         return total
 
     def loss_sums(
-        self,
-        tokens: Tensor,
-        targets: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-        telemetry: dict[str, Tensor] | None = None,
-        mtp: bool = True,
-    ) -> LossSums:
-        """Summed losses and target counts; arguments as in `loss`. `telemetry` is filled with block metrics by name."""
-        window = split_window(tokens, cu_seqlens) if targets is None else Window(tokens, targets, cu_seqlens)
+        self, window: Window, telemetry: dict[str, Tensor] | None = None, mtp: bool = True
+    ) -> dict[str, Tensor]:
+        """Losses in nats, summed over targets: main, mtp_1, ..., and balance while training with its weight above 0.
+
+        Sums, so that any split of a batch over micro-batches and ranks adds up exactly once divided by the
+        `target_counts` of the whole. `telemetry` is filled with the blocks' metrics by name; `mtp` off skips the
+        prediction heads.
+        """
         hidden, embedded = self._hidden_and_embedded(window.inputs, window.cu_seqlens, telemetry=telemetry)
         heads = {"main": (hidden, window.targets)}
         for depth, out in enumerate(self.mtp(hidden, embedded) if mtp else (), 1):
-            heads[f"mtp_{depth}"] = (out, ahead(window, depth))
+            heads[f"mtp_{depth}"] = (out, ahead(window.targets, depth))
         weight, cap = self.output_weight, self.config.logit_softcap
         sums = {n: linear_cross_entropy(h.flatten(0, 1), weight, y.flatten(), cap) for n, (h, y) in heads.items()}
-        counts = {n: int((y != IGNORE_INDEX).sum()) for n, (_, y) in heads.items()}
         balance = [m.balance_loss for m in self.mixtures() if m.balance_loss is not None]
         if balance and self.training:
-            sums["balance"], counts["balance"] = torch.stack(balance).sum(), window.inputs.numel()
-        return LossSums(sums, counts)
+            sums["balance"] = torch.stack(balance).sum()
+        return sums
+
+    def target_counts(self, window: Window) -> dict[str, int]:
+        """Targets of each head in a window (tokens, for the balance loss). Cheap on CPU tensors: no device is asked."""
+        counts = {"main": int((window.targets != IGNORE_INDEX).sum()), "balance": window.inputs.numel()}
+        for depth in range(1, self.config.mtp_depth + 1):
+            counts[f"mtp_{depth}"] = int((ahead(window.targets, depth) != IGNORE_INDEX).sum())
+        return counts
 
     def mixtures(self) -> list[DeepSeekMoE]:
         """Every mixture of experts."""

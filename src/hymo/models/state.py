@@ -1,7 +1,7 @@
 """The state of a sequence between two decoding calls.
 
-Per MLA block the latents and rotated rope keys of all tokens (grows); per GDN block the state matrix in fp32 and the last
-inputs of the convolution (constant). Rows may have different lengths.
+Per MLA block the latents and rotated rope keys of all tokens (grows); per GDN block the state matrix in fp32 and the
+last inputs of the convolution (constant). Rows may have different lengths.
 """
 
 from __future__ import annotations

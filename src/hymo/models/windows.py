@@ -42,12 +42,11 @@ def split_window(tokens: Tensor, cu_seqlens: Tensor | None = None) -> Window:
     return Window(inputs, targets, bounds.to(torch.int32))
 
 
-def ahead(window: Window, depth: int) -> Tensor:
-    """(B, T - depth) targets of the head that predicts token t + depth + 1 from position t.
+def ahead(targets: Tensor, depth: int) -> Tensor:
+    """(B, T - depth) targets of the head that predicts token t + depth + 1 from position t, given targets (B, T).
 
     A target counts only if every token between is in the same document: the head was given them.
     """
-    targets = window.targets
     length = targets.shape[1]
     valid = torch.ones_like(targets[:, : length - depth], dtype=torch.bool)
     for step in range(depth):
