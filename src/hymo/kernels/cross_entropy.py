@@ -14,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hymo.core.memory import LOGIT_CHUNK_ELEMENTS
 from hymo.kernels.arguments import working_dtype
 
 IGNORE_INDEX = -100
 """Target of a token that has none."""
-_CHUNK_ELEMENTS = 1 << 25
-"""Logits held at once, counted in elements: 128 MiB in fp32."""
 
 
 def softcapped_logits(hidden: Tensor, weight: Tensor, softcap: float) -> Tensor:
@@ -44,7 +43,7 @@ def linear_cross_entropy(
         A scalar sum in nats, fp32 (fp64 for fp64 inputs); 0 with a zero gradient if every target is ignored.
     """
     if implementation == "auto":
-        small = hidden.shape[0] * weight.shape[0] <= _CHUNK_ELEMENTS
+        small = hidden.shape[0] * weight.shape[0] <= LOGIT_CHUNK_ELEMENTS
         implementation = "plain" if small else "chunked"
     if implementation == "plain":
         logits = softcapped_logits(hidden, weight, softcap)
@@ -60,7 +59,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_weight = torch.zeros(weight.shape, dtype=dtype, device=weight.device) if needs_weight else None
-        rows = max(1, _CHUNK_ELEMENTS // weight.shape[0])
+        rows = max(1, LOGIT_CHUNK_ELEMENTS // weight.shape[0])
         matrix = weight.to(hidden.dtype)
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows]

@@ -7,7 +7,7 @@ Symbols: h block input after the norm; H heads of d_state S and headdim D; * ele
     g = sigmoid(dt_proj(v) + dt_bias)    z = mean over D of sigmoid(g_proj(v))   (B, T, H)
     H_t = diag(exp(-exp(A_log) g_t)) H_{t-1} + b_t v_t^T                         fp32, S x D per head
     o_t = H_t^T c_t
-    x <- x + out_proj((o + D_skip v) z) + skip_proj(h)
+    x <- x + out_proj((o + D_skip v) z) + skip_proj(h)                           and no feed-forward, but in variants
 
 Variant `gated_delta`: k = l2norm(b), q = l2norm(c) S^-1/2, beta = sigmoid(beta_proj(v)),
 alpha = exp(-exp(A_log_h) softplus(dt_proj(v) + dt_bias)), the recurrence of `hymo.kernels.gated_delta`, then a per-head
@@ -27,7 +27,8 @@ from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
 from hymo.kernels import gated_delta, gated_linear, short_conv
 from hymo.models.context import SequenceContext
-from hymo.models.layers import Float32Islands, RMSNorm, SwiGLUExpert, linear
+from hymo.models.feed_forward import FeedForward
+from hymo.models.layers import Float32Islands, RMSNorm, linear
 from hymo.models.rope import apply_rope
 from hymo.models.state import GDNCache
 
@@ -58,8 +59,8 @@ class GatedDeltaNetBlock(Float32Islands):
         self.D_skip = nn.Parameter(torch.ones(heads))
         self.dt_bias = nn.Parameter(torch.zeros(heads))
         self.o_norm = RMSNorm(config.gdn_headdim) if self.delta or config.gdn_output_norm else None
-        self.ffn_norm = RMSNorm(dim) if config.gdn_ffn_dim else None
-        self.ffn = SwiGLUExpert(dim, config.gdn_ffn_dim, Role.MATRIX) if config.gdn_ffn_dim else None
+        second = config.has_moe(layer) or config.gdn_ffn_dim > 0
+        self.feed_forward = FeedForward(config, layer, config.gdn_ffn_dim) if second else None
 
     @torch.no_grad()
     def reset_decay(self) -> None:
@@ -85,9 +86,7 @@ class GatedDeltaNetBlock(Float32Islands):
         h = self.norm(x)
         o = self._mix(self.in_proj(h), context, cache)
         x = x + self.out_proj(o) + self.skip_proj(h)
-        if self.ffn is not None and self.ffn_norm is not None:
-            x = x + self.ffn(self.ffn_norm(x))
-        return x
+        return x if self.feed_forward is None else self.feed_forward(x, context)
 
     def _mix(self, u: Tensor, context: SequenceContext, cache: GDNCache | None) -> Tensor:
         """From conv inputs to gated outputs, both (B, T, d_inner)."""

@@ -7,7 +7,7 @@ Symbols: h block input after the norm; n query heads in G groups; d = r + c, rot
     [k_nope | v] = wkv_b(kv_norm(latent))                        (B, T, G, c), (B, T, G, v_head_dim)
     k = [rope(k_pe broadcast to G groups * k_norm_qk) | k_nope]  (B, T, G, d)
     o = causal attention(q, k, v), scores * d^-1/2               head i reads group i // (n / G)
-    x <- x + wo(o);   x <- x + feed_forward(ffn_norm(x))
+    x <- x + wo(o);   x <- x + ffn(norm(x))
 
 A cached token is its normed latent and its G rotated rope keys: 128 + 4 * 32 = 256 numbers in the flagship. Decoding
 either expands keys and values from the latents or folds wkv_b into query and output ("absorbed"): equal up to rounding.
@@ -24,8 +24,8 @@ from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
 from hymo.kernels import document_attention
 from hymo.models.context import SequenceContext
-from hymo.models.layers import RMSNorm, SwiGLUExpert, linear
-from hymo.models.moe import DeepSeekMoE
+from hymo.models.feed_forward import FeedForward
+from hymo.models.layers import RMSNorm, linear
 from hymo.models.rope import apply_rope
 from hymo.models.state import MLACache
 
@@ -165,19 +165,12 @@ class MLABlock(nn.Module):
         super().__init__()
         self.norm = RMSNorm(config.dim)
         self.attention = MultiHeadLatentAttention(config, layer, score_scale)
-        self.ffn_norm = RMSNorm(config.dim)
-        moe = config.has_moe(layer)
-        self.ffn = DeepSeekMoE(config, layer) if moe else SwiGLUExpert(config.dim, config.moe_inter_dim, Role.MATRIX)
+        self.feed_forward = FeedForward(config, layer, config.moe_inter_dim)
 
     def forward(
         self, x: Tensor, context: SequenceContext, cache: MLACache | None = None, past: Tensor | None = None
     ) -> Tensor:
         """(B, T, dim) -> (B, T, dim)."""
         x = x + self.attention(self.norm(x), context, cache, past)
-        return self.feed_forward(x, context)
-
-    def feed_forward(self, x: Tensor, context: SequenceContext) -> Tensor:
-        """The second half of the block."""
-        h = self.ffn_norm(x)
-        y: Tensor = self.ffn(h, context) if isinstance(self.ffn, DeepSeekMoE) else self.ffn(h)
-        return x + y
+        out: Tensor = self.feed_forward(x, context)
+        return out
