@@ -22,6 +22,9 @@ def check_shapes(values: Tensor, keys: dict[str, Tensor], gates: dict[str, Tenso
             raise UsageError(
                 f"{name}: expected (batch, time, heads, d_state) like v {tuple(values.shape)}, got {tuple(x.shape)}"
             )
+    widths = {name: x.shape[-1] for name, x in keys.items()}
+    if len(set(widths.values())) > 1:
+        raise UsageError(f"keys must share one d_state, got {widths}")
     for name, x in gates.items():
         if x.shape != values.shape[:3]:
             raise UsageError(

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hymo.core.errors import UsageError
 from hymo.core.memory import LOGIT_CHUNK_ELEMENTS
 from hymo.kernels.arguments import working_dtype
 
@@ -48,6 +49,8 @@ def linear_cross_entropy(
     if implementation == "plain":
         logits = softcapped_logits(hidden, weight, softcap)
         return F.cross_entropy(logits, targets, ignore_index=IGNORE_INDEX, reduction="sum")
+    if implementation != "chunked":
+        raise UsageError(f"implementation='{implementation}': unknown. Known: auto, plain, chunked.")
     return _chunked(hidden, weight, targets, softcap)
 
 
@@ -64,7 +67,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows]
             valid = y != IGNORE_INDEX
-            safe = y.clamp_min(0)[:, None]
+            safe = y.masked_fill(~valid, 0)[:, None]  # any other value out of range fails in gather
             logits = softcapped_logits(h, matrix, softcap)
             lse = torch.logsumexp(logits, -1, keepdim=True)
             total += ((lse - logits.gather(-1, safe)).squeeze(-1) * valid).sum()

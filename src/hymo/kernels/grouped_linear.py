@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hymo.core.errors import UsageError
+
 
 def grouped_linear(x: Tensor, weight: Tensor, counts: Tensor, implementation: str = "auto") -> Tensor:
     """Multiply each group of rows by its own matrix.
@@ -25,5 +27,7 @@ def grouped_linear(x: Tensor, weight: Tensor, counts: Tensor, implementation: st
         ends = counts.cumsum(0).to(torch.int32)
         out: Tensor = F.grouped_mm(x, weight.transpose(-1, -2), offs=ends)
         return out
+    if implementation != "loop":
+        raise UsageError(f"implementation='{implementation}': unknown. Known: auto, loop, grouped.")
     parts = x.split(counts.tolist())
     return torch.cat([F.linear(part, weight[e]) for e, part in enumerate(parts)])

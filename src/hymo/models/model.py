@@ -16,6 +16,7 @@ from hymo.core.config import HyMoConfig, ModelConfig
 from hymo.core.errors import UsageError
 from hymo.core.roles import Role
 from hymo.kernels import linear_cross_entropy
+from hymo.kernels.arguments import check_cu_seqlens
 from hymo.kernels.cross_entropy import IGNORE_INDEX, softcapped_logits
 from hymo.models.context import SequenceContext
 from hymo.models.gdn import GatedDeltaNetBlock
@@ -177,12 +178,15 @@ class HyMo(nn.Module):
         self, tokens: Tensor, cu_seqlens: Tensor | None, start_pos: int, telemetry: dict[str, Tensor] | None
     ) -> SequenceContext:
         rows, length = tokens.shape
+        if start_pos < 0:
+            raise UsageError(f"start_pos: must be 0 or more, got {start_pos}.")
         if cu_seqlens is None:
             positions, largest = torch.arange(length, device=tokens.device) + start_pos, start_pos + length - 1
         else:
+            check_cu_seqlens(cu_seqlens, 1, tokens.numel())
             bounds = cu_seqlens.to("cpu", torch.int64)
-            if bounds[-1] != tokens.numel():
-                raise UsageError(f"cu_seqlens: ends at {int(bounds[-1])}, but there are {tokens.numel()} tokens.")
+            if not set(range(0, tokens.numel(), max(length, 1))) <= set(bounds.tolist()):
+                raise UsageError(f"cu_seqlens: every row start (each {length} tokens) must be a document boundary.")
             lengths = bounds.diff()
             positions = torch.arange(tokens.numel()) - torch.repeat_interleave(bounds[:-1], lengths)
             positions, largest = positions.view(rows, length).to(tokens.device), int(lengths.max()) - 1

@@ -30,7 +30,7 @@ from hymo.models.layers import Float32Islands, SwiGLUExpert
 class DeepSeekMoE(Float32Islands):
     """Routed experts as stacked tensors, plus shared ones that every token passes."""
 
-    fp32_names = frozenset({"router", "bias", "load_ema"})
+    fp32_names = frozenset({"router", "bias", "load_ema", "tokens_per_expert"})
     bias: Tensor
     load_ema: Tensor
     tokens_per_expert: Tensor
@@ -64,6 +64,8 @@ class DeepSeekMoE(Float32Islands):
         """(B, T, dim) -> (B, T, dim)."""
         tokens = x.flatten(0, 1)
         chosen, weights, scores = self.route(tokens)
+        # A recomputed block counts again in the backward pass: what is left of that must not reach a later evaluation.
+        self._last_counts, self.balance_loss = None, None
         if self.training:
             self._last_counts = torch.bincount(chosen.flatten(), minlength=self.config.n_routed_experts).detach()
             if self.config.balance_loss_alpha:
@@ -76,7 +78,8 @@ class DeepSeekMoE(Float32Islands):
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, dim) -> chosen experts (N, k) int64, their weights (N, k), and all scores (N, E); scores in fp32."""
         wide = torch.promote_types(tokens.dtype, torch.float32)
-        logits = F.linear(tokens.to(wide), self.router.to(wide))
+        with torch.autocast(tokens.device.type, enabled=False):
+            logits = F.linear(tokens.to(wide), self.router.to(wide))
         scores = logits.softmax(-1) if self.config.router_score == "softmax" else torch.sigmoid(logits)
         chosen = torch.topk(scores.detach() + self.bias, self.config.n_activated_experts, dim=-1).indices
         selected = scores.gather(-1, chosen)

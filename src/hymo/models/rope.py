@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hymo.core.errors import UsageError
+from hymo.models.layers import Float32Islands
 
 Rotation = tuple[Tensor, Tensor]
 """cos and sin, (..., T, 1, d/2): broadcast over heads."""
@@ -31,9 +32,10 @@ def apply_rope(x: Tensor, rotation: Rotation, pairing: str = "half_split") -> Te
     return turned.to(x.dtype)
 
 
-class RotaryEmbedding(nn.Module):
+class RotaryEmbedding(Float32Islands):
     """Tables of cos and sin for positions 0 .. max_seq_len * yarn_factor - 1 over `dim` rotated dimensions."""
 
+    fp32_names = frozenset({"cos", "sin"})
     cos: Tensor
     sin: Tensor
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hymo.kernels.arguments import check_cu_seqlens
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 
 
@@ -31,7 +32,9 @@ def split_window(tokens: Tensor, cu_seqlens: Tensor | None = None) -> Window:
     if cu_seqlens is None:
         return Window(inputs, targets, None)
     rows, width = tokens.shape
+    check_cu_seqlens(cu_seqlens, 1, tokens.numel())
     starts = cu_seqlens[:-1].to("cpu", torch.int64)
+    starts = starts[starts < tokens.numel()]  # empty documents at the end
     row, column = starts // width, starts % width
     first = torch.zeros(rows, width, dtype=torch.bool)
     first[row, column] = True
