@@ -16,6 +16,10 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: success, a run that failed, a wrong request, Ctrl-C."""
 
 COMMANDS = (
+    ("demo", "hymo.cli.demo:demo", "Train, evaluate and sample a small model on the packaged text, on a CPU."),
+    ("train", "hymo.cli.train:train", "Train a model, or resume a run."),
+    ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
+    ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
     ("plan", "hymo.cli.plan:plan", "Tell memory, time and cost of a run before it starts."),
     ("config", "hymo.cli.config:app", "List presets and show resolved configurations."),
     ("data", "hymo.cli.data:app", "Turn text into training shards."),

@@ -32,8 +32,10 @@ def check_shapes(values: Tensor, keys: dict[str, Tensor], gates: dict[str, Tenso
             )
 
 
-def _mismatch(name: str, wanted: str, values: Tensor, given: Tensor) -> str:
-    return f"{name}: expected {wanted} like v {tuple(values.shape)}, got {tuple(given.shape)}"
+def check_chunk_size(size: int) -> None:
+    """Chunks are halved again and again, so their size is a power of two."""
+    if size < 1 or size & (size - 1):
+        raise UsageError(f"chunk_size: must be a power of two, got {size}")
 
 
 def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:

@@ -23,7 +23,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from hymo.kernels.arguments import check_cu_seqlens, check_shapes, initial, working_dtype
+from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, initial, working_dtype
 from hymo.kernels.chunking import chunk_layout
 from hymo.kernels.dispatch import choose
 
@@ -62,12 +62,14 @@ def gated_delta(
     """
     check_shapes(v, {"q": q, "k": k}, {"beta": beta, "log_alpha": log_alpha})
     check_cu_seqlens(cu_seqlens, v.shape[0], v.shape[1])
+    check_chunk_size(chunk_size)
     sequences = v.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
     state = initial(initial_state, sequences, v, k.shape[-1])
-    if choose(implementation, v.shape[1]) == "recurrent":
-        o, final = _recurrent(q, k, v, beta, log_alpha, state, cu_seqlens)
-    else:
-        o, final = _chunked(q, k, v, beta, log_alpha, state, cu_seqlens, chunk_size)
+    with torch.autocast(v.device.type, enabled=False):  # it would run the products in bf16
+        if choose(implementation, v.shape[1]) == "recurrent":
+            o, final = _recurrent(q, k, v, beta, log_alpha, state, cu_seqlens)
+        else:
+            o, final = _chunked(q, k, v, beta, log_alpha, state, cu_seqlens, chunk_size)
     return o, final if output_final_state else None
 
 

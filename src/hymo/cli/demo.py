@@ -1,0 +1,108 @@
+"""`hymo demo`: the whole road on the packaged text: prepare, train, evaluate, write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from hymo.cli.options import Json
+from hymo.cli.output import log, print_json, print_table
+
+MARGIN = 0.1
+"""Bits per byte by which the demo must beat gzip."""
+SHORT_STEPS = 20
+PROMPT = "The SQLite "
+
+
+def demo(
+    *,
+    out: Path = Path("runs"),
+    short: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
+) -> int:
+    """Train a small HyMo on the packaged text, compare it with compressors, and let it write. Offline, CPU, minutes.
+
+    Args:
+        out: Folder for runs; the demo's is `demo` below it (`demo-short` with --short) and is made anew.
+        short: Only a few steps, to see that everything works; no verdict.
+        json: Write the figures as JSON.
+    """
+    import shutil
+
+    from hymo.core.load import derive_config, load_config
+    from hymo.data import EvaluationWindows, load_tokenizer, open_split, prepare, sample_paths
+    from hymo.evaluation import baselines
+    from hymo.evaluation.perplexity import evaluate
+    from hymo.inference import Engine, Sampling
+    from hymo.training.plot import plot_runs
+    from hymo.training.run import open_run, run_folder
+    from hymo.training.view import RunView
+
+    config = load_config("hymo_demo")
+    name = "demo-short" if short else config.run.name
+    if short:
+        config = derive_config(config, scheduler={"total_steps": SHORT_STEPS}, training={"eval_interval": SHORT_STEPS})
+    folder = out / name
+    config = derive_config(
+        config, run={"output_dir": str(out), "name": name, "data": str(folder / "data"), "device": "cpu"}
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+
+    log("1/4 preparing the packaged text (SQLite documentation, public domain)")
+    paths, tokenizer = sample_paths(), load_tokenizer("byte")
+    prepare([paths["train"]], folder / "data", tokenizer, validation_inputs=[paths["validation"]])
+    heldout = open_split(folder / "data", "validation", tokenizer)
+
+    steps, per_step = config.total_steps, config.training.tokens_per_step
+    log(f"2/4 training {config.run.name}: {steps} steps of {per_step:,} tokens")
+    with RunView(steps, "training") as view, open_run(config, [view]) as trainer:
+        result = trainer.train()
+        if result.exit_code:
+            log(f"stopped at step {result.step}; a checkpoint is in {run_folder(config)}")
+            return result.exit_code
+        log("3/4 evaluating")
+        windows = EvaluationWindows(heldout, config.training.seq_len, stride=config.training.seq_len // 2)
+        ours = evaluate(trainer.master, windows, batch_size=16)
+        trained_on = baselines.join_documents(trainer.loader.documents(tokenizer, steps)) if trainer.loader else b""
+    scored = baselines.join_documents(windows.documents(tokenizer))
+    figures = {
+        "hymo": ours.bits_per_byte,
+        "gzip": baselines.gzip_bits_per_byte(scored),
+        "xz": baselines.xz_bits_per_byte(scored),
+        "order5": baselines.WittenBell(5).fit(trained_on).bits_per_byte(scored),
+        "xz_given_training": baselines.xz_given_training(trained_on, scored),
+    }
+    plot = plot_runs([folder], folder / "plots" / "loss.png")
+
+    log("4/4 writing")
+    sampling = Sampling(temperature=0.7, top_p=0.95, seed=0)
+    text = Engine(trainer.master, tokenizer).generate(PROMPT, 400, sampling).text
+    beats_gzip = figures["hymo"] <= figures["gzip"] - MARGIN
+    beats_order5 = figures["hymo"] < figures["order5"]
+    if json:
+        speed = result.tokens / result.seconds
+        print_json(
+            {"run": str(folder), "bits_per_byte": figures, "tokens": result.tokens, "tok_per_s": speed}
+            | {"seconds": result.seconds, "text": PROMPT + text, "plot": str(plot)}
+        )
+    else:
+        rows = [
+            ("HyMo, this run", f"{figures['hymo']:.3f}", ""),
+            ("gzip -9", f"{figures['gzip']:.3f}", _verdict(beats_gzip, f"by {MARGIN} or more")),
+            ("xz -9e", f"{figures['xz']:.3f}", _verdict(figures["hymo"] < figures["xz"])),
+            ("order-5 byte model, same training text", f"{figures['order5']:.3f}", _verdict(beats_order5) + " (goal)"),
+            ("xz -9e, given the training text", f"{figures['xz_given_training']:.3f}", "not expected to be beaten"),
+        ]
+        print_table("bits per byte of held-out text (less is better)", ("model", "bits", "HyMo below it?"), rows)
+        print(f"\n{PROMPT}{text}\n")
+    log(f"{result.tokens:,} tokens in {result.seconds:.0f} s; run folder {folder}, loss plot {plot}")
+    if not beats_gzip and not short:
+        log(f"error: {figures['hymo']:.3f} bits per byte is not {MARGIN} below gzip's {figures['gzip']:.3f}.")
+        return 1
+    return 0
+
+
+def _verdict(beaten: bool, how: str = "") -> str:
+    return f"{'yes' if beaten else 'no'}{', ' + how if how and beaten else ''}"

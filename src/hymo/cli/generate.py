@@ -1,0 +1,72 @@
+"""`hymo generate`: continue a prompt."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from hymo.cli.options import Json
+from hymo.cli.output import log, print_json
+
+
+def generate(
+    checkpoint: Path,
+    prompt: str = "",
+    /,
+    *,
+    max_new_tokens: int = 256,
+    temperature: float = 0.8,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int | None = None,
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    json: Json = False,
+) -> None:
+    """Continue a prompt, streaming to stdout.
+
+    Args:
+        checkpoint: Checkpoint folder, or a run folder (its newest whole checkpoint).
+        prompt: Text to continue; empty starts a document.
+        max_new_tokens: Most tokens to generate.
+        temperature: 0 takes the most likely token each time.
+        top_k: Keep only the k most likely tokens; 0 keeps all.
+        top_p: Keep the smallest set of tokens whose probability reaches p.
+        min_p: Keep tokens at least this share as likely as the most likely.
+        repetition_penalty: Above 1 makes tokens seen before less likely.
+        seed: Seed of the draw; a fresh one unless given.
+        device: Where to run.
+        json: Write text, tokens and log-probabilities as JSON instead of streaming.
+    """
+    import time
+
+    from hymo.inference import Engine, Sampling
+    from hymo.training.trainer import resolve_device
+
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+    engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)))
+    if json:
+        result = engine.generate(prompt, max_new_tokens, sampling)
+        print_json(
+            {
+                "prompt": prompt,
+                "text": result.text,
+                "tokens": result.tokens,
+                "logprobs": result.logprobs,
+                "finish_reason": result.finish_reason,
+            }
+        )
+        return
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    sys.stdout.write(prompt)
+    began, count = time.perf_counter(), 0
+    for token, _ in engine.stream(prompt, max_new_tokens, sampling):
+        count += 1
+        sys.stdout.write(decoder.decode(engine.tokenizer.decode_bytes([token])))
+        sys.stdout.flush()
+    sys.stdout.write(decoder.decode(b"", final=True) + "\n")
+    log(f"{count} tokens, {count / (time.perf_counter() - began):.0f} tokens/s")

@@ -1,0 +1,70 @@
+"""`hymo train`: train a model, or take a run up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hymo.cli.options import Json, Overrides
+from hymo.cli.output import log, print_json
+
+
+def train(
+    config: str | None = None,
+    /,
+    *,
+    data: Path | None = None,
+    resume: Path | None = None,
+    overrides: Overrides = (),
+    json: Json = False,
+) -> int:
+    """Train a model, or resume a run. A run whose folder exists with the same configuration goes on by itself.
+
+    Ctrl-C (or SIGTERM) saves a checkpoint after the running step and exits with 130 (143); a second one exits at once.
+
+    Args:
+        config: Preset or YAML file; not needed with --resume.
+        data: Folder written by `hymo data prepare`; sets run.data.
+        resume: Folder of a run to go on with, as its config.yaml says.
+        overrides: Fields to override.
+        json: Write a summary as JSON.
+    """
+    from hymo.core.errors import UsageError
+    from hymo.core.load import derive_config, load_config
+
+    if (config is None) == (resume is None):
+        raise UsageError("train: give either a preset or YAML file, or --resume RUN.")
+    if resume is not None:
+        if overrides or data is not None:
+            raise UsageError(
+                "train: --resume goes on with the run's own configuration; --set and --data start new runs."
+            )
+        path = resume / "config.yaml"
+        if not path.is_file():
+            raise UsageError(f"{path}: not found. --resume takes the folder of a run.")
+        resolved = load_config(path)
+        resolved = derive_config(resolved, run={"output_dir": str(resume.parent), "name": resume.resolve().name})
+    else:
+        assert config is not None
+        resolved = load_config(config, overrides)
+    if data is not None:
+        resolved = derive_config(resolved, run={"data": str(data)})
+
+    from hymo.training.run import open_run, run_folder
+    from hymo.training.view import RunView
+
+    with RunView(resolved.total_steps, resolved.run.name) as view, open_run(resolved, [view]) as trainer:
+        result = trainer.train()
+    folder = run_folder(resolved)
+    summary = {
+        "run": str(folder),
+        "step": result.step,
+        "tokens": result.tokens,
+        "seconds": result.seconds,
+        "validation": None if result.validation is None else result.validation.to_dict(),
+    }
+    if json:
+        print_json(summary)
+    else:
+        bpb = "" if result.validation is None else f", {result.validation.bits_per_byte:.4f} bits per byte held out"
+        log(f"{folder}: step {result.step}, {result.tokens:,} tokens in {result.seconds:.0f} s{bpb}")
+    return result.exit_code

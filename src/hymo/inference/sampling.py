@@ -1,0 +1,70 @@
+"""From logits to a token: temperature, top-k, top-p, min-p and repetition penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hymo.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn. The defaults draw from the model's own distribution."""
+
+    temperature: float = 1.0
+    """Divides the logits; 0 takes the most likely token."""
+    top_k: int = 0
+    """Keep only the k most likely tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of most likely tokens whose probability reaches p."""
+    min_p: float = 0.0
+    """Keep tokens at least min_p times as likely as the most likely one."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens seen before."""
+    seed: int | None = None
+    """Seed of the draw; None draws a fresh one."""
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("temperature", self.temperature >= 0, "at least 0"),
+            ("top_k", self.top_k >= 0, "at least 0"),
+            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
+            ("min_p", 0 <= self.min_p <= 1, "in [0, 1]"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+        )
+        for name, fits, wanted in checks:
+            if not fits:
+                raise UsageError(f"{name}: must be {wanted}, not {getattr(self, name)}.")
+
+    def probabilities(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
+        """The distribution that tokens are drawn from.
+
+        Args:
+            logits: (..., V).
+            seen: bool (..., V), tokens that the penalty applies to.
+
+        Returns:
+            (..., V) in fp32 (fp64 for fp64 logits), summing to 1; one-hot at temperature 0.
+        """
+        if seen is not None and self.repetition_penalty != 1:
+            factor = torch.where(logits > 0, 1 / self.repetition_penalty, self.repetition_penalty)
+            logits = torch.where(seen, logits * factor, logits)
+        if self.temperature == 0:
+            return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        probabilities = torch.softmax(logits / self.temperature, -1)
+        if self.top_k and self.top_k < logits.shape[-1]:
+            least = probabilities.topk(self.top_k, -1).values[..., -1:]
+            probabilities = probabilities.masked_fill(probabilities < least, 0)
+        if self.top_p < 1:
+            ordered, order = probabilities.sort(-1, descending=True)
+            before = ordered.cumsum(-1) - ordered
+            total = ordered.sum(-1, keepdim=True)
+            kept = torch.where(before < self.top_p * total, ordered, 0)
+            probabilities = torch.zeros_like(probabilities).scatter_(-1, order, kept)
+        if self.min_p > 0:
+            most = probabilities.amax(-1, keepdim=True)
+            probabilities = probabilities.masked_fill(probabilities < self.min_p * most, 0)
+        return probabilities / probabilities.sum(-1, keepdim=True)

@@ -1,0 +1,118 @@
+"""Writing checkpoints: atomically, verified, and never at the cost of the last good one.
+
+Order of events: tensors and configuration go to a temporary sibling folder, the manifest last; every file is flushed to
+disk; the folder is renamed. A crash at any point leaves either the old state or the new one. Retention counts only
+checkpoints that verify. The format and how to read it are in `hymo.models.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
+
+from hymo.core.errors import CheckpointError
+from hymo.models.checkpoint import CONFIG, MANIFEST, Manifest, file_digest, verified
+
+_TEMPORARY = ".tmp-"
+
+
+class Checkpointer:
+    """Saves into and prunes one folder of `step-N` checkpoints."""
+
+    def __init__(
+        self, folder: Path, config_text: str, keep_last: int, keep_every: int | None, report: Callable[[str], None]
+    ) -> None:
+        self.folder = folder
+        self._config_text = config_text
+        self._keep_last, self._keep_every = keep_last, keep_every
+        self._report = report
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"{_TEMPORARY}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def save(self, state: dict[str, Any], manifest: Manifest, best: int | None = None) -> Path:
+        """Write one checkpoint and prune.
+
+        Args:
+            state: nested dictionary of tensors.
+            manifest: everything but the list of files.
+            best: step of the best checkpoint so far, which retention keeps.
+
+        Returns:
+            The folder of the checkpoint.
+
+        Raises:
+            CheckpointError: the save failed. Nothing that was valid before was touched.
+        """
+        final = self.folder / f"step-{manifest.step:08d}"
+        temporary = self.folder / f"{_TEMPORARY}{final.name}"
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                dcp_save(state, checkpoint_id=str(temporary), no_dist=True)
+            (temporary / CONFIG).write_text(self._config_text, encoding="utf-8")
+            files = {path.name: file_digest(path) for path in sorted(temporary.iterdir())}
+            complete = dataclasses.replace(manifest, files=files)
+            (temporary / MANIFEST).write_text(complete.to_json(), encoding="utf-8")
+            for path in temporary.iterdir():
+                _flush(path)
+            _flush(temporary)
+            if final.exists():  # left by a run that was resumed from before it
+                shutil.rmtree(final)
+            temporary.rename(final)
+            _flush(self.folder)
+        except Exception as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise CheckpointError(f"{final}: saving failed: {error}. Earlier checkpoints are untouched.") from error
+        self.prune(best)
+        return final
+
+    def prune(self, best: int | None = None) -> list[Path]:
+        """Delete whole checkpoints beyond the newest `keep_last`, the best and every `keep_every`-th; return them."""
+        whole = [(path, manifest.step) for path, manifest in verified(self.folder, self._report)]
+        removed = []
+        for path, step in whole[self._keep_last :]:
+            kept_for_good = self._keep_every is not None and step % self._keep_every == 0
+            if step != best and not kept_for_good:
+                shutil.rmtree(path)
+                removed.append(path)
+        return removed
+
+
+def training_state(model: torch.nn.Module, optimizers: Any) -> dict[str, Any]:
+    """The tensors of a run by name: weights and buffers, the optimizers' states by parameter name, and RNG states."""
+    states: dict[str, dict[str, Any]] = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                states[name] = dict(optimizer.state[parameter])
+    rng = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        rng["cuda"] = torch.cuda.get_rng_state()
+    return {"model": model.state_dict(), "optimizer": states, "rng": rng}
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Set the RNG states that `training_state` took."""
+    torch.set_rng_state(state["rng"]["cpu"])
+    if "cuda" in state["rng"]:
+        torch.cuda.set_rng_state(state["rng"]["cuda"])
+
+
+def _flush(path: Path) -> None:
+    """Force a file or a folder's entries to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

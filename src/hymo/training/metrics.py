@@ -1,0 +1,85 @@
+"""The records of a run: `metrics.jsonl` (numbers by step) and `events.jsonl` (what happened).
+
+Files are only appended to. A resumed run writes a `resume` event; readers drop the metrics past the step it resumed at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+SCHEMA = 1
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+
+
+class Callback(Protocol):
+    """What the trainer tells while it runs. Calls come in step order, on the training thread."""
+
+    def on_metrics(self, record: Mapping[str, Any]) -> None:
+        """Numbers of one step: `step`, `tokens`, `split` and flat names such as `train/loss`."""
+
+    def on_event(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Something happened: `start`, `resume`, `skip`, `checkpoint`, `stop`, ..."""
+
+
+class JsonlSink:
+    """Writes both files, one JSON object a line, flushed at once."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._files = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, EVENTS)}
+        for name, file in self._files.items():
+            if file.tell() == 0:
+                self._write(name, {"schema": SCHEMA})
+
+    def on_metrics(self, record: Mapping[str, Any]) -> None:
+        """Append numbers; what is not finite becomes null."""
+        self._write(METRICS, {"ts": time.time(), **record})
+
+    def on_event(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Append an event."""
+        self._write(EVENTS, {"ts": time.time(), "kind": kind, **fields})
+
+    def close(self) -> None:
+        """Close both files."""
+        for file in self._files.values():
+            file.close()
+
+    def _write(self, name: str, record: Mapping[str, Any]) -> None:
+        file = self._files[name]
+        file.write(json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n")
+        file.flush()
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """All whole records of a file; a last line cut short by a crash is left out."""
+    records = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and "schema" not in record:
+                records.append(record)
+    return records
+
+
+def read_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[dict[str, Any]]:
+    """The metrics of a run as if it had never been interrupted: records that a resume made obsolete are dropped."""
+    resumes = [(event["ts"], event["step"]) for event in read_jsonl(folder / EVENTS) if event.get("kind") == "resume"]
+    valid = []
+    for record in read_jsonl(folder / METRICS):
+        redone = any(record["ts"] <= at and record["step"] > step for at, step in resumes)
+        if not redone and keep(record):
+            valid.append(record)
+    return valid

@@ -1,0 +1,375 @@
+"""The training loop. It knows no layer by name: modules state roles, `after_step()` and `telemetry()`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hymo.core.accounting import flops_per_token
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import CheckpointError, TrainingError
+from hymo.core.hardware import match_device
+from hymo.data.heldout import EvaluationWindows
+from hymo.data.loader import PackedLoader
+from hymo.evaluation.perplexity import Perplexity, evaluate
+from hymo.models import HyMo, Window, build_hymo, split_window
+from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
+from hymo.training.checkpointer import Checkpointer, restore_rng, training_state
+from hymo.training.metrics import Callback
+from hymo.training.optimizers import build_optimizers
+from hymo.training.precision import WorkingCopy
+from hymo.training.scheduler import JointWSDScheduler
+from hymo.training.stopping import StopRequest
+
+Batch = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a run ended."""
+
+    step: int
+    """Optimizer steps done."""
+    tokens: int
+    """Training tokens seen."""
+    seconds: float
+    """Wall clock of this process's steps, validation and checkpoints left out."""
+    validation: Perplexity | None
+    """The last validation."""
+    exit_code: int
+    """0, or 130 / 143 after a saved interrupt."""
+
+
+class Trainer:
+    """Trains one model in one process.
+
+    Args:
+        config: the run.
+        data_iter: batches as dictionaries with `tokens` (B, T+1) and optional `cu_seqlens` over the flattened tokens;
+            one batch is one micro-batch. A `PackedLoader` can also be resumed and checked against the number of steps.
+        validation: held-out windows, or None.
+        checkpointer: where to save, or None.
+        callbacks: sinks for metrics and events.
+        model: a model to train; built from the configuration if None.
+        config_hash: hash that a checkpoint must carry to be resumed.
+        tokenizer: fingerprint of the tokenizer, kept in checkpoints.
+    """
+
+    def __init__(
+        self,
+        config: HyMoConfig,
+        data_iter: PackedLoader | Iterable[Batch],
+        *,
+        validation: EvaluationWindows | None = None,
+        checkpointer: Checkpointer | None = None,
+        callbacks: Sequence[Callback] = (),
+        model: HyMo | None = None,
+        config_hash: str = "",
+        tokenizer: str = "",
+    ) -> None:
+        self.config = config
+        self.device = resolve_device(config.run.device)
+        self.master = build_hymo(config, device=self.device) if model is None else model.to(self.device)
+        self.master.train()
+        self.copy = WorkingCopy(self.master, getattr(torch, config.training.param_dtype))
+        self.optimizers = build_optimizers(self.master, config.optimizer)
+        self.scheduler = JointWSDScheduler.from_config(self.optimizers, config.scheduler, config.total_steps)
+        self.loader = data_iter if isinstance(data_iter, PackedLoader) else None
+        self._stream = None if isinstance(data_iter, PackedLoader) else iter(data_iter)
+        if self.loader is not None:
+            self.loader.require_steps(config.total_steps)
+        self.validation, self.checkpointer = validation, checkpointer
+        self.callbacks = list(callbacks)
+        self._config_hash, self._tokenizer = config_hash, tokenizer
+        self.step, self.tokens, self.skipped_in_a_row = 0, 0, 0
+        self.best_loss: float | None = None
+        self.best_step: int | None = None
+        self.last_validation: Perplexity | None = None
+        self._saved_step = 0
+        self._saved_at = time.monotonic()
+
+    def train(self) -> TrainResult:
+        """Run to the last step, or until a signal; validate and save on the way.
+
+        Raises:
+            TrainingError: too many non-finite steps in a row.
+            DataError: the data ended early.
+        """
+        cfg = self.config.training
+        meter = _Meter(self.config, self.device)
+        self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
+        with StopRequest() as stop:
+            while self.step < self.config.total_steps and not stop():
+                began = time.perf_counter()
+                windows = self._next_windows()
+                waited = time.perf_counter() - began
+                factor = self.scheduler.set(self.step)
+                logs = (self.step + 1) % cfg.log_interval == 0 or self.step + 1 == self.config.total_steps
+                record, trained = self._optimizer_step(windows, telemetry=logs or self.step == 0)
+                tokens = sum(window.inputs.numel() for window in windows)
+                self.step += 1
+                self.tokens += tokens if trained else 0
+                meter.add(tokens, time.perf_counter() - began, waited)
+                if logs or self.step == 1:
+                    rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}
+                    self._metrics("train", {**record, **meter.read(), **rates, "train/lr_factor": factor})
+                self._between_steps(stop)
+            if stop():
+                self._event("interrupted", step=self.step, signal=stop.signal)
+            if self.step > self._saved_step:
+                self._save()
+        self._event("stop", step=self.step, tokens=self.tokens)
+        return TrainResult(self.step, self.tokens, meter.total_seconds, self.last_validation, stop.exit_code)
+
+    def _between_steps(self, stop: StopRequest) -> None:
+        cfg = self.config.training
+        last = self.step == self.config.total_steps
+        if self.validation is not None and (last or self.step % cfg.eval_interval == 0) and not stop():
+            self._validate(stop)
+        minutes = (time.monotonic() - self._saved_at) / 60
+        overdue = cfg.checkpoint_minutes is not None and minutes >= cfg.checkpoint_minutes
+        if overdue or self.step % cfg.checkpoint_interval == 0:
+            self._save()
+
+    def _next_windows(self) -> list[Window]:
+        """The micro-batches of one optimizer step, on the CPU."""
+        accumulate = self.config.training.grad_accum_steps * self.config.training.dp_size
+        if self.loader is not None:
+            batches: list[Batch] = [
+                self.loader.batch_at(self.step, micro=i, n_micro=accumulate) for i in range(accumulate)
+            ]
+        else:
+            assert self._stream is not None
+            batches = [batch for _, batch in zip(range(accumulate), self._stream, strict=False)]
+            if len(batches) < accumulate:
+                raise TrainingError(
+                    f"step {self.step}: the data ended after {len(batches)} of {accumulate} micro-batches. "
+                    "Give more data, or lower scheduler.total_steps."
+                )
+        return [split_window(_tensor(b["tokens"]).long(), _tensor(b.get("cu_seqlens"))) for b in batches]
+
+    def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], bool]:
+        """Forward, backward and update over one global batch: what is worth recording, and whether it trained."""
+        model = self.copy.model
+        record: dict[str, Tensor] | None = {} if telemetry else None
+        counts = [model.target_counts(window) for window in windows]
+        totals = {name: max(1, sum(count[name] for count in counts)) for name in counts[0]}
+        losses: dict[str, Tensor] = {}
+        for i, window in enumerate(windows):
+            on_device = Window(
+                window.inputs.to(self.device, non_blocking=True),
+                window.targets.to(self.device, non_blocking=True),
+                window.cu_seqlens,
+            )
+            sums = model.loss_sums(on_device, telemetry=record if i == 0 else None)
+            means = {name: value / totals[name] for name, value in sums.items()}
+            model.weighted_total(means, self._mtp_scale()).backward()
+            self.copy.collect_gradients()
+            for name, value in means.items():
+                losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+        norm = self._clip()
+        result = {f"train/{'loss' if n == 'main' else n}": float(v) for n, v in losses.items()}
+        result["train/grad_norm"] = float(norm)
+        if not math.isfinite(result["train/grad_norm"]) or not all(map(math.isfinite, result.values())):
+            self._skip()
+            return result, False
+        self.skipped_in_a_row = 0
+        if result["train/grad_norm"] > self.config.training.grad_norm_warn:
+            self._event("grad_norm", step=self.step, value=result["train/grad_norm"])
+        if record is not None:
+            result |= self._telemetry(record)
+            result |= {f"update_ratio/{n}": v for n, v in self.optimizers.step_measured().items()}
+        else:
+            self.optimizers.step()
+        self._after_step()
+        return result, True
+
+    def _after_step(self) -> None:
+        self.optimizers.zero_grad()
+        self.copy.refresh()
+        for module in self.master.modules():
+            hook = getattr(module, "after_step", None)
+            if callable(hook):
+                hook()
+
+    def _clip(self) -> Tensor:
+        """Global gradient norm (fp32) before clipping."""
+        gradients = [p.grad for p in self.master.parameters() if p.grad is not None]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        limit = self.config.training.grad_clip
+        if limit:
+            torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
+        return norm
+
+    def _skip(self) -> None:
+        """Leave weights, optimizer states and router biases as they are; name the first bad tensor."""
+        bad = next(
+            (n for n, p in self.master.named_parameters() if p.grad is not None and not p.grad.isfinite().all()), "loss"
+        )
+        self.optimizers.zero_grad()
+        for mixture in self.master.mixtures():
+            mixture.tokens_per_expert.zero_()
+        self.skipped_in_a_row += 1
+        self._event("skip", step=self.step, tensor=bad, in_a_row=self.skipped_in_a_row)
+        if self.skipped_in_a_row > self.config.training.max_skipped_steps:
+            raise TrainingError(
+                f"step {self.step}: loss or gradient was not finite {self.skipped_in_a_row} times in a row, first in "
+                f"'{bad}'. Lower the learning rates or look at the data of these steps."
+            )
+
+    def _mtp_scale(self) -> float:
+        """Factor on the prediction weights: 1, then linearly to 0 over the last mtp_anneal_frac of the steps."""
+        length = self.config.model.mtp_anneal_frac * self.config.total_steps
+        left = self.config.total_steps - self.step
+        return min(1.0, (left - 1) / length) if length >= 1 else 1.0
+
+    def _telemetry(self, record: Mapping[str, Tensor]) -> dict[str, float]:
+        values = dict(record)
+        for module in self.master.modules():
+            report = getattr(module, "telemetry", None)
+            if callable(report):
+                values |= report()
+        return {name: float(value) for name, value in values.items()}
+
+    def _validate(self, stop: StopRequest) -> None:
+        assert self.validation is not None
+        try:
+            result = evaluate(self.copy.model, self.validation, self.config.training.micro_batch_size, stop)
+        except KeyboardInterrupt:
+            return
+        self.last_validation = result
+        if self.best_loss is None or result.loss < self.best_loss:
+            self.best_loss, self.best_step = result.loss, self.step
+        self._metrics("val", {f"val/{name}": value for name, value in result.to_dict().items()})
+
+    def _save(self) -> None:
+        if self.checkpointer is None:
+            return
+        began = time.perf_counter()
+        progress = {
+            "best_step": self.best_step,
+            "skipped_in_a_row": self.skipped_in_a_row,
+            "scheduler": self.scheduler.state_dict(),
+            "loader": None if self.loader is None else self.loader.state_dict(self.step),
+        }
+        manifest = Manifest(
+            format_version=FORMAT_VERSION,
+            hymo_version=_version(),
+            torch_version=torch.__version__,
+            data="" if self.loader is None else self.loader.split.fingerprint,
+            step=self.step,
+            tokens=self.tokens,
+            best_loss=self.best_loss,
+            world_size=1,
+            trainer=progress,
+            config_hash=self._config_hash,
+            tokenizer=self._tokenizer,
+        )
+        try:
+            state = training_state(self.master, self.optimizers)
+            path = self.checkpointer.save(state, manifest, self.best_step)
+        except CheckpointError as error:
+            self._event("checkpoint_failed", step=self.step, error=str(error))
+            if self.step == self.config.total_steps:
+                raise
+            return
+        finally:
+            self._saved_at = time.monotonic()
+        self._saved_step = self.step
+        self._event("checkpoint", step=self.step, path=path.name, seconds=time.perf_counter() - began)
+
+    def resume(self, path: Path) -> None:
+        """Take up a run where a checkpoint left it.
+
+        Raises:
+            CheckpointError: nothing whole there, or saved by another configuration.
+            DataError: the training data changed.
+        """
+        folder, manifest = find_checkpoint(path, lambda text: self._event("damaged_checkpoint", error=text))
+        if self._config_hash != manifest.config_hash:
+            raise CheckpointError(
+                f"{folder}: was saved with another configuration. Resume with the config.yaml of its run, or start a "
+                "new run with --set run.name=NAME."
+            )
+        state = training_state(self.master, self.optimizers)
+        load_tensors(folder, state)
+        self.master.load_state_dict(state["model"])
+        restore_rng(state)
+        self.copy.refresh()
+        self.step, self.tokens = manifest.step, manifest.tokens
+        self.best_loss, self.best_step = manifest.best_loss, manifest.trainer["best_step"]
+        self.skipped_in_a_row = manifest.trainer["skipped_in_a_row"]
+        self.scheduler.load_state_dict(manifest.trainer["scheduler"])
+        if self.loader is not None and manifest.trainer["loader"] is not None:
+            self.loader.load_state_dict(manifest.trainer["loader"])
+        self._saved_step = self.step
+        self._event("resume", step=self.step, tokens=self.tokens, path=folder.name)
+
+    def _metrics(self, split: str, values: Mapping[str, Any]) -> None:
+        record = {"step": self.step, "tokens": self.tokens, "split": split, **values}
+        for callback in self.callbacks:
+            callback.on_metrics(record)
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        for callback in self.callbacks:
+            callback.on_event(kind, fields)
+
+
+class _Meter:
+    """Throughput between two readings, validation and checkpoints excluded."""
+
+    def __init__(self, config: HyMoConfig, device: torch.device) -> None:
+        self._flops = flops_per_token(config.model, config.training.seq_len, mtp=config.model.mtp_depth > 0)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+        self._hardware = match_device(name) if name else None
+        self._device = device
+        self.total_seconds = 0.0
+        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
+
+    def add(self, tokens: int, seconds: float, waited: float) -> None:
+        self.total_seconds += seconds
+        self._tokens += tokens
+        self._seconds += seconds
+        self._waited += waited
+
+    def read(self) -> dict[str, float]:
+        rate = self._tokens / max(self._seconds, 1e-9)
+        values = {"perf/tok_per_s": rate, "perf/data_wait": self._waited / max(self._seconds, 1e-9)}
+        if self._hardware is not None and self._hardware.peak:
+            values["perf/mfu"] = rate * self._flops / self._hardware.peak
+        if self._device.type == "cuda":
+            values["perf/mem_gb"] = torch.cuda.max_memory_allocated(self._device) / 1e9
+        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
+        return values
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn `auto` into the fastest device present; refuse one that is not there.
+
+    Raises:
+        TrainingError: the named device is missing.
+    """
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
+    if not present[name]:
+        raise TrainingError(f"run.device: no {name} device here. Use auto or cpu.")
+    return torch.device(name)
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _version() -> str:
+    from hymo import __version__
+
+    return __version__
