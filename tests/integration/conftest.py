@@ -1,0 +1,41 @@
+"""A small prepared data set and a small configuration that several tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hymo.core.config import HyMoConfig
+from hymo.core.load import derive_config, load_config
+from hymo.data import ByteTokenizer, prepare, sample_paths
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packaged text as shards."""
+    folder = tmp_path_factory.mktemp("data") / "sample"
+    paths = sample_paths()
+    prepare([paths["train"]], folder, ByteTokenizer(), validation_inputs=[paths["validation"]])
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path, dataset: Path) -> HyMoConfig:
+    """hymo_tiny, smaller still: 12 steps of 4 x 64 tokens, fp32 Newton-Schulz."""
+    return derive_config(
+        load_config("hymo_tiny"),
+        model={"dim": 32, "gdn_d_inner": 64, "n_routed_experts": 4, "moe_inter_dim": 32, "gdn_chunk_size": 16},
+        optimizer={"ns_dtype": "float32"},
+        scheduler={"total_steps": 12},
+        training={
+            "micro_batch_size": 2,
+            "grad_accum_steps": 2,
+            "seq_len": 64,
+            "eval_interval": 6,
+            "eval_sequences": 4,
+            "checkpoint_interval": 6,
+            "log_interval": 1,
+        },
+        run={"output_dir": str(tmp_path), "data": str(dataset), "device": "cpu", "name": "small"},
+    )

@@ -1,0 +1,321 @@
+"""The loop: normalisation, skipping, resuming, recording."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import CheckpointError, DataError, TrainingError, UsageError
+from hymo.core.load import derive_config
+from hymo.models import HyMo, build_hymo
+from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
+from hymo.training import Trainer
+from hymo.training.metrics import read_jsonl, read_metrics
+from hymo.training.run import open_run, run_folder
+
+RECURRENCES = ("gated_linear", "gated_delta")
+
+
+class Recorder:
+    """Keeps what the trainer says."""
+
+    def __init__(self) -> None:
+        self.metrics: list[dict[str, Any]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def on_metrics(self, record: Any) -> None:
+        self.metrics.append(dict(record))
+
+    def on_event(self, kind: str, fields: Any) -> None:
+        self.events.append((kind, dict(fields)))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [fields for name, fields in self.events if name == kind]
+
+
+def windows(steps: int, rows: int, seq_len: int, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(3, 259, (rows, seq_len + 1)) for _ in range(steps)]
+
+
+def uneven(tokens: np.ndarray, width: int) -> np.ndarray:
+    """Boundaries that leave rows with very different numbers of targets."""
+    rows = tokens.shape[0]
+    cuts = {row * width for row in range(rows + 1)}
+    cuts |= {row * width + i for row in range(0, rows, 3) for i in range(0, width, 2)}
+    return np.array(sorted(cuts), dtype=np.int32)
+
+
+def hashes(model: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def plain(small: HyMoConfig, **training: Any) -> HyMoConfig:
+    return derive_config(small, training={"eval_interval": 1000, "checkpoint_interval": 1000, **training})
+
+
+def test_accumulation_does_not_change_the_gradient(small: HyMoConfig) -> None:
+    """One micro-batch of 6 rows and six of one row, with boundaries that depend on the row alone, train alike."""
+    tokens = windows(3, 6, 64)
+
+    def rows(step: np.ndarray, pieces: int) -> Iterator[dict[str, np.ndarray]]:
+        per_row = [uneven(step[i : i + 1], 65) if i % 2 else np.array([0, 65], np.int32) for i in range(6)]
+        size = 6 // pieces
+        for p in range(pieces):
+            mine = per_row[p * size : (p + 1) * size]
+            cu = np.unique(np.concatenate([c + 65 * i for i, c in enumerate(mine)])).astype(np.int32)
+            yield {"tokens": step[p * size : (p + 1) * size], "cu_seqlens": cu}
+
+    results = {}
+    for pieces in (1, 2, 6):
+        config = plain(
+            derive_config(small, scheduler={"total_steps": 3}), micro_batch_size=6 // pieces, grad_accum_steps=pieces
+        )
+        recorder = Recorder()
+        trainer = Trainer(config, (b for step in tokens for b in rows(step, pieces)), callbacks=[recorder])
+        trainer.train()
+        losses = [record["train/loss"] for record in recorder.metrics]
+        results[pieces] = (losses, torch.cat([p.detach().flatten() for p in trainer.master.parameters()]))
+    for pieces in (2, 6):
+        np.testing.assert_allclose(results[pieces][0], results[1][0], rtol=1e-6)
+        difference = (results[pieces][1] - results[1][1]).norm() / results[1][1].norm()
+        assert difference < 1e-5
+
+
+def test_loss_is_the_mean_over_all_valid_targets(small: HyMoConfig) -> None:
+    """Against logits and plain cross-entropy over explicit lists of positions."""
+    tokens = windows(1, 2, 64)[0]
+    bounds = uneven(tokens, 65)
+    config = plain(derive_config(small, scheduler={"total_steps": 1}), micro_batch_size=2, grad_accum_steps=1)
+    model = build_hymo(config)
+    document = np.searchsorted(bounds, np.arange(tokens.size), side="right").reshape(tokens.shape)
+    total, count = 0.0, 0
+    flat = torch.from_numpy(tokens)
+    for row in range(2):
+        for start in np.unique(document[row]):
+            span = np.flatnonzero(document[row] == start)
+            if len(span) < 2:
+                continue
+            piece = flat[row, span]
+            logits = model(piece[None, :-1])[0]
+            total += float(F.cross_entropy(logits, piece[1:], reduction="sum").detach())
+            count += len(piece) - 1
+    recorder = Recorder()
+    Trainer(config, iter([{"tokens": tokens, "cu_seqlens": bounds}]), callbacks=[recorder], model=model).train()
+    assert recorder.metrics[0]["train/loss"] == pytest.approx(total / count, rel=1e-5)
+
+
+@pytest.mark.parametrize("recurrence", RECURRENCES)
+def test_resume_is_bit_exact(small: HyMoConfig, recurrence: str) -> None:
+    config = derive_config(small, model={"gdn_recurrence": recurrence})
+    straight, cut = Recorder(), Recorder()
+    with open_run(derive_config(config, run={"name": "straight"}), [straight]) as trainer:
+        trainer.train()
+        want = hashes(trainer.master)
+    with open_run(config, [cut]) as trainer:
+        stop_after(trainer, 6)
+        trainer.train()
+    with open_run(config, [cut]) as trainer:
+        assert trainer.step == 6
+        trainer.train()
+        got = hashes(trainer.master)
+    assert got == want
+    keys = ("train/loss", "train/mtp_1", "train/grad_norm", "val/loss", "lr/matrix", "tokens")
+    by_step = {(r["step"], r["split"]): {k: r.get(k) for k in keys} for r in straight.metrics}
+    again = {(r["step"], r["split"]): {k: r.get(k) for k in keys} for r in cut.metrics}
+    assert again == by_step
+    assert len(by_step) == 12 + 2
+
+
+def stop_after(trainer: Trainer, step: int) -> None:
+    """Make the trainer believe that a signal came after `step`."""
+    original = trainer._between_steps
+
+    def between(stop: Any) -> None:
+        original(stop)
+        if trainer.step == step:
+            stop.signal = 15
+
+    trainer._between_steps = between  # type: ignore[method-assign]
+
+
+def test_interrupt_saves_and_tells_its_code(small: HyMoConfig) -> None:
+    recorder = Recorder()
+    with open_run(small, [recorder]) as trainer:
+        stop_after(trainer, 3)
+        result = trainer.train()
+    assert (result.exit_code, result.step) == (143, 3)
+    assert find_checkpoint(run_folder(small))[1].step == 3
+    assert recorder.of("interrupted") == [{"step": 3, "signal": 15}]
+
+
+def poison(model: HyMo, at: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = {"n": 0}
+    original = model.loss_sums
+
+    def bad(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        sums = original(*args, **kwargs)
+        if calls["n"] in at:
+            sums["main"] = sums["main"] * math.nan
+        calls["n"] += 1
+        return sums
+
+    monkeypatch.setattr(model, "loss_sums", bad)
+
+
+def test_a_non_finite_step_changes_nothing_and_is_named(small: HyMoConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plain(derive_config(small, scheduler={"total_steps": 3}), micro_batch_size=2, grad_accum_steps=1)
+    tokens = [{"tokens": t} for t in windows(3, 2, 64)]
+    recorder = Recorder()
+    trainer = Trainer(config, iter(tokens), callbacks=[recorder])
+    poison(trainer.master, {1}, monkeypatch)
+    seen = []
+    original = trainer._optimizer_step
+
+    def watch(*args: Any, **kwargs: Any) -> Any:
+        before = hashes(trainer.master)
+        out = original(*args, **kwargs)
+        seen.append(before == hashes(trainer.master))
+        return out
+
+    monkeypatch.setattr(trainer, "_optimizer_step", watch)
+    result = trainer.train()
+    assert seen == [False, True, False]
+    (event,) = recorder.of("skip")
+    assert event["step"] == 1
+    assert event["tensor"] in dict(trainer.master.named_parameters())
+    assert result.tokens == 2 * 2 * 64
+    assert [round(r["train/lr_factor"], 6) for r in recorder.metrics] == [
+        round(trainer.scheduler.factor(s), 6) for s in range(3)
+    ]
+
+
+def test_too_many_non_finite_steps_stop_the_run(small: HyMoConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plain(small, micro_batch_size=2, grad_accum_steps=1, max_skipped_steps=2)
+    trainer = Trainer(config, ({"tokens": t} for t in windows(12, 2, 64)))
+    poison(trainer.master, set(range(100)), monkeypatch)
+    with pytest.raises(TrainingError, match=r"step 2: .*not finite 3 times in a row"):
+        trainer.train()
+
+
+def test_gradient_is_clipped_to_the_global_norm(small: HyMoConfig) -> None:
+    config = plain(small, micro_batch_size=2, grad_accum_steps=1, grad_clip=0.5)
+    trainer = Trainer(config, iter([]))
+    for p in trainer.master.parameters():
+        p.grad = torch.full_like(p, 0.25)
+    count = sum(p.numel() for p in trainer.master.parameters())
+    norm = trainer._clip()
+    assert float(norm) == pytest.approx(0.25 * math.sqrt(count), rel=1e-5)
+    after = math.sqrt(sum(float(p.grad.square().sum()) for p in trainer.master.parameters() if p.grad is not None))
+    assert after == pytest.approx(0.5, rel=1e-4)
+
+
+def test_records_events_and_checkpoint_of_a_run(small: HyMoConfig) -> None:
+    with open_run(small) as trainer:
+        trainer.train()
+        weights = hashes(trainer.master)
+    folder = run_folder(small)
+    records = read_metrics(folder)
+    train = [r for r in records if r["split"] == "train"]
+    assert [r["step"] for r in train] == list(range(1, 13))
+    assert [r["tokens"] for r in train] == [256 * i for i in range(1, 13)]
+    assert all(r["lr/matrix"] / r["lr/embedding"] == pytest.approx(0.02 / 0.003) for r in train)
+    names = set(train[0])
+    for name in ("gdn/o_absmax/1", "gdn/state_absmax/1", "gdn/tau_50/1", "mla/logit_absmax/0", "moe/load_cv/0"):
+        assert name in names
+    assert any(name.startswith("update_ratio/normuon") for name in names)
+    assert [e["step"] for e in read_jsonl(folder / "events.jsonl") if e["kind"] == "checkpoint"] == [6, 12]
+    model, config, manifest = load_model(folder)
+    assert hashes(model) == weights
+    assert config.model == small.model
+    assert (manifest.step, manifest.tokens) == (12, 3072)
+    assert (folder / "env.json").exists()
+
+
+def test_two_processes_cannot_share_a_run(small: HyMoConfig) -> None:
+    with open_run(small), pytest.raises(UsageError, match="another process is training there"), open_run(small):
+        pass
+
+
+def test_another_configuration_is_refused_before_work(small: HyMoConfig) -> None:
+    with open_run(small) as trainer:
+        stop_after(trainer, 2)
+        trainer.train()
+    before = sorted(p.name for p in list_checkpoints(run_folder(small) / "checkpoints"))
+    with pytest.raises(UsageError, match="another configuration"), open_run(derive_config(small, training={"seed": 5})):
+        pass
+    assert sorted(p.name for p in list_checkpoints(run_folder(small) / "checkpoints")) == before
+
+
+def test_more_steps_than_data_is_refused_before_work(small: HyMoConfig) -> None:
+    config = derive_config(small, scheduler={"total_steps": 10**6})
+    with pytest.raises(DataError, match="max_epochs"), open_run(config):
+        pass
+    assert not run_folder(config).exists()
+
+
+def test_vocabulary_below_the_tokenizer_is_refused(small: HyMoConfig) -> None:
+    with (
+        pytest.raises(UsageError, match=r"model\.vocab_size: 100 is below the tokenizer's 259"),
+        open_run(derive_config(small, model={"vocab_size": 100})),
+    ):
+        pass
+
+
+def test_any_iterator_of_batches_trains_and_an_early_end_is_told(small: HyMoConfig) -> None:
+    config = plain(derive_config(small, scheduler={"total_steps": 2}), micro_batch_size=2, grad_accum_steps=2)
+    data = [{"tokens": torch.from_numpy(t)} for t in windows(4, 2, 64)]
+    assert Trainer(config, iter(data)).train().step == 2
+    with pytest.raises(TrainingError, match="data ended after 1 of 2 micro-batches"):
+        Trainer(config, iter(data[:3])).train()
+
+
+def test_bf16_computes_on_a_copy_and_updates_fp32_masters(small: HyMoConfig) -> None:
+    losses = {}
+    data = [{"tokens": t} for t in windows(4, 2, 64)] * 3
+    for dtype in ("float32", "bfloat16"):
+        config = plain(small, micro_batch_size=2, grad_accum_steps=1, param_dtype=dtype)
+        recorder = Recorder()
+        trainer = Trainer(config, iter(data), callbacks=[recorder])
+        trainer.train()
+        losses[dtype] = [r["train/loss"] for r in recorder.metrics]
+        assert all(p.dtype is torch.float32 for p in trainer.master.parameters())
+    working = trainer.copy.model
+    assert working.embed.weight.dtype is torch.bfloat16
+    ours, theirs = working.mixtures()[0], trainer.master.mixtures()[0]
+    assert ours.bias is theirs.bias
+    assert ours.bias.dtype is torch.float32
+    assert ours.router.dtype is torch.float32
+    assert bool(theirs.bias.abs().max() > 0)
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.02)
+    assert losses["bfloat16"][-1] < losses["bfloat16"][0] - 0.1
+
+
+def test_mtp_anneals_to_nothing(small: HyMoConfig) -> None:
+    trainer = Trainer(derive_config(small, model={"mtp_anneal_frac": 0.5}), iter([]))
+    scales = []
+    for trainer.step in range(12):
+        scales.append(trainer._mtp_scale())
+    assert scales == pytest.approx([1, 1, 1, 1, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
+
+
+def test_checkpoint_of_another_model_does_not_load(small: HyMoConfig, tmp_path: Path) -> None:
+    with open_run(small) as trainer:
+        stop_after(trainer, 1)
+        trainer.train()
+    other = Trainer(derive_config(small, model={"dim": 64}), iter([]))
+    with pytest.raises(CheckpointError, match="another configuration"):
+        other.resume(run_folder(small))
