@@ -100,7 +100,8 @@ class GatedDeltaNetBlock(Float32Islands):
         heads = v.unflatten(-1, (-1, self.config.gdn_headdim))
         b, c, values = self._rotate(b, c, heads, context)
         o, state = self._recur(values, b, c, v, context, cache)
-        context.record(f"gdn/o_absmax/{self.layer}", o.abs().amax())
+        if context.telemetry is not None:
+            context.record(f"gdn/o_absmax/{self.layer}", o.abs().amax())
         if cache is not None:
             self._advance(cache, u, state, context)
         elif context.telemetry is not None and state is not None:
