@@ -50,8 +50,8 @@ class Sampling:
             (..., V) in fp32 (fp64 for fp64 logits), summing to 1; one-hot at temperature 0.
         """
         if seen is not None and self.repetition_penalty != 1:
-            factor = torch.where(logits > 0, 1 / self.repetition_penalty, self.repetition_penalty)
-            logits = torch.where(seen, logits * factor, logits)
+            penalty = self.repetition_penalty
+            logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         probabilities = torch.softmax(logits / self.temperature, -1)

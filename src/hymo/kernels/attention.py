@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ def document_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens
         k: keys (B, T, Hkv, d); query head i reads group i // (Hq // Hkv).
         v: values (B, T, Hkv, dv).
         scale: factor on the scores.
-        cu_seqlens: int32 boundaries from 0 to T with B = 1; documents of equal length run as one batch.
+        cu_seqlens: int32 boundaries from 0 to T with B = 1.
 
     Returns:
         (B, T, Hq, dv).
@@ -27,18 +27,22 @@ def document_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens
     if cu_seqlens is None:
         return _causal(q, k, v, scale)
     check_cu_seqlens(cu_seqlens, q.shape[0], q.shape[1])
-    starts_by_length: dict[int, list[int]] = {}
-    bounds = cu_seqlens.tolist()
-    for start, end in pairwise(bounds):
-        if end > start:
-            starts_by_length.setdefault(end - start, []).append(start)
-    places, outputs = [], []
-    for length, starts in starts_by_length.items():
-        place = (torch.tensor(starts)[:, None] + torch.arange(length)).to(q.device)
-        places.append(place.flatten())
-        outputs.append(_causal(q[0][place], k[0][place], v[0][place], scale).flatten(0, 1))
-    order = torch.argsort(torch.cat(places))
-    return torch.cat(outputs).index_select(0, order)[None]
+    outputs = []
+    for start, length, count in _runs(cu_seqlens.tolist()):
+        q_run, k_run, v_run = (x[0, start : start + count * length].unflatten(0, (count, length)) for x in (q, k, v))
+        outputs.append(_causal(q_run, k_run, v_run, scale).flatten(0, 1))
+    return torch.cat(outputs)[None]
+
+
+def _runs(bounds: list[int]) -> list[tuple[int, int, int]]:
+    """Neighbouring documents of equal length as (start, length, count): each run is one batch without any copy."""
+    lengths = [end - start for start, end in pairwise(bounds) if end > start]
+    runs, start = [], 0
+    for length, group in groupby(lengths):
+        count = len(list(group))
+        runs.append((start, length, count))
+        start += length * count
+    return runs
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+Step = Callable[[Tensor, slice], Tensor]
+
 
 @dataclass(frozen=True)
 class ChunkLayout:
@@ -51,7 +53,7 @@ class ChunkLayout:
             yield slice(start, start + count), count
             start += count
 
-    def scan(self, first: Tensor, step: Any) -> tuple[Tensor, Tensor]:
+    def scan(self, first: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         """Run `state = step(state, slice)` over the chunks of every sequence.
 
         Args:
@@ -62,17 +64,34 @@ class ChunkLayout:
             The state that enters each chunk (chunks, ...), and the final states (sequences, ...) in the caller's order.
         """
         state = first.index_select(0, self.order)
-        entering, finals = [], []
+        entering, finals = [state[:0]], []
         for chunk, count in self.steps():
-            if count < state.shape[0]:
-                finals.append(state[count:])
-                state = state[:count]
+            finals.append(state[count:])
+            state = state[:count]
             entering.append(state)
             state = step(state, chunk)
         finals.append(state)
         final = torch.cat(finals[::-1])
-        entered = torch.cat(entering) if entering else first[:0]
-        return entered, final.index_select(0, torch.argsort(self.order))
+        return torch.cat(entering), final.index_select(0, torch.argsort(self.order))
+
+    def reverse_scan(self, last: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """The transpose of `scan`, for its gradients: from the last chunk of every sequence to the first.
+
+        Args:
+            last: (sequences, ...) gradients of the final states in the caller's order.
+            step: maps the gradients of the states that leave a slice of chunks to those of the states that enter it.
+
+        Returns:
+            The gradient of the state that leaves each chunk (chunks, ...), and of the initial states, caller's order.
+        """
+        ordered = last.index_select(0, self.order)
+        state, leaving = ordered[:0], []
+        for chunk, count in reversed(list(self.steps())):
+            state = torch.cat((state, ordered[len(state) : count]))
+            leaving.append(state)
+            state = step(state, chunk)
+        state = torch.cat((state, ordered[len(state) :]))
+        return torch.cat([ordered[:0], *leaving[::-1]]), state.index_select(0, torch.argsort(self.order))
 
 
 def chunk_layout(batch: int, length: int, cu_seqlens: Tensor | None, size: int, device: torch.device) -> ChunkLayout:
