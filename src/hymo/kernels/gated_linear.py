@@ -113,10 +113,10 @@ def _levels(size: int) -> tuple[tuple[Tensor, Tensor], ...]:
 class _Chunked(torch.autograd.Function):
     """The chunked form with its gradient written out: half the work of differentiating every level.
 
-    With Gamma = -rate G, P = dO V^T and D the gradient of the state that leaves a chunk, the keys' gradients have a part
-    through states, dC = exp(Gamma) (dO H^T) and dB = exp(Gamma_C - Gamma) (V D^T), and a part inside the chunk over the
-    same levels as the forward pass. The log decay of token t collects what flows across it: reads at i >= t of what was
-    written before t, by way of c dC - b dB.
+    With Gamma = -rate G, P = dO V^T and D the gradient of the state that leaves a chunk, the keys' gradients have a
+    part through states, dC = exp(Gamma) (dO H^T) and dB = exp(Gamma_C - Gamma) (V D^T), and a part inside the chunk
+    over the same levels as the forward pass. The log decay of token t collects what flows across it: reads at i >= t
+    of what was written before t, by way of c dC - b dB.
     """
 
     @staticmethod

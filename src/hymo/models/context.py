@@ -23,6 +23,8 @@ class SequenceContext:
     """Implementation of the recurrence."""
     new_lengths: Tensor | None = None
     """(B,) valid new tokens per row while decoding ragged batches; None means all."""
+    keep_history: bool = False
+    """Whether decoding keeps the state after every new token, and treats each token alone where others could matter."""
     capacity: bool = False
     """Whether the mixtures drop beyond their capacity (training only)."""
     telemetry: dict[str, Tensor] | None = field(default=None, compare=False)

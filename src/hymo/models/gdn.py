@@ -18,6 +18,7 @@ RMSNorm before the gate. Decay and rotation commute only if a rotated pair of st
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,9 @@ from hymo.models.feed_forward import FeedForward
 from hymo.models.layers import Float32Islands, RMSNorm, linear
 from hymo.models.rope import apply_rope
 from hymo.models.state import GDNCache
+
+Rule = Callable[..., tuple[Tensor, Tensor | None]]
+"""A recurrence of `hymo.kernels`."""
 
 
 class GatedDeltaNetBlock(Float32Islands):
@@ -99,13 +103,13 @@ class GatedDeltaNetBlock(Float32Islands):
         c = self.c_proj(v).unflatten(-1, (-1, self.config.gdn_d_state))
         heads = v.unflatten(-1, (-1, self.config.gdn_headdim))
         b, c, values = self._rotate(b, c, heads, context)
-        o, state = self._recur(values, b, c, v, context, cache)
+        o, states = self._recur(values, b, c, v, context, cache)
         if context.telemetry is not None:
             context.record(f"gdn/o_absmax/{self.layer}", o.abs().amax())
         if cache is not None:
-            self._advance(cache, u, state, context)
-        elif context.telemetry is not None and state is not None:
-            context.record(f"gdn/state_absmax/{self.layer}", state.abs().amax())
+            self._advance(cache, u, states, context)
+        elif states:
+            context.record(f"gdn/state_absmax/{self.layer}", states[-1].abs().amax())
         if self.o_norm is not None:
             o = self.o_norm(o)
         o = o + self.D_skip.to(o.dtype)[:, None] * heads
@@ -124,25 +128,41 @@ class GatedDeltaNetBlock(Float32Islands):
 
     def _recur(
         self, values: Tensor, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Run the recurrence; gates are zero at padding, which makes it an exact no-op there."""
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run the recurrence: outputs, and the states asked for: after every new token, after the last, or none.
+
+        Gates are zero at padding, which makes it an exact no-op there.
+        """
         wide = torch.promote_types(v.dtype, torch.float32)
         dt = self.dt_proj(v).to(wide) + self.dt_bias
-        state = None if cache is None else cache.state
-        keep_state = cache is not None or context.telemetry is not None
-        options = (state, context.cu_seqlens, keep_state, context.kernel, self.config.gdn_chunk_size)
         valid = _valid(v, context)
+        rule: Rule = gated_linear
+        rates: dict[str, Tensor] = {}
         if self.beta_proj is not None:
             log_alpha = -self.shared_log_rates().mean(-1).exp() * F.softplus(dt)
             beta = torch.sigmoid(self.beta_proj(v).to(wide))
             if valid is not None:
                 log_alpha, beta = log_alpha * valid, beta * valid
             q, k = l2norm(c) * self.config.gdn_d_state**-0.5, l2norm(b)
-            return gated_delta(q, k, values, beta, log_alpha, *options)
-        g = torch.sigmoid(dt)
-        if valid is not None:
-            g, b = g * valid, b * valid[..., None].to(b.dtype)
-        return gated_linear(values, b, c, g, self.shared_log_rates(), *options)
+            rule = gated_delta
+            inputs: tuple[Tensor, ...] = (q, k, values, beta, log_alpha)
+        else:
+            g = torch.sigmoid(dt)
+            if valid is not None:
+                g, b = g * valid, b * valid[..., None].to(b.dtype)
+            inputs, rates = (values, b, c, g), {"A_log": self.shared_log_rates()}
+        if cache is not None and context.keep_history:
+            return _token_by_token(rule, inputs, rates, cache.state)
+        o, final = rule(
+            *inputs,
+            **rates,
+            initial_state=None if cache is None else cache.state,
+            cu_seqlens=context.cu_seqlens,
+            output_final_state=cache is not None or context.telemetry is not None,
+            implementation=context.kernel,
+            chunk_size=self.config.gdn_chunk_size,
+        )
+        return o, [] if final is None else [final]
 
     def shared_log_rates(self) -> Tensor:
         """(H, S) log decay rates as the recurrence uses them: averaged where states must share a decay."""
@@ -164,17 +184,19 @@ class GatedDeltaNetBlock(Float32Islands):
         gate: Tensor = torch.sigmoid(self.g_proj(v)).unflatten(-1, (-1, self.config.gdn_headdim))
         return o * (gate.mean(-1, keepdim=True) if self.config.gdn_gate == "mean" else gate)
 
-    def _advance(self, cache: GDNCache, u: Tensor, state: Tensor | None, context: SequenceContext) -> None:
+    def _advance(self, cache: GDNCache, u: Tensor, states: list[Tensor], context: SequenceContext) -> None:
         """Move the cache past the tokens just read: past the valid ones of each row, if rows are ragged."""
-        assert state is not None
-        cache.state = state
         taps = self.config.gdn_d_conv - 1
         seen = torch.cat((cache.window, u), 1)
         if context.new_lengths is None:
-            cache.window = seen[:, -taps:]
+            window = seen[:, -taps:]
         else:
             places = context.new_lengths[:, None] + torch.arange(taps, device=u.device)
-            cache.window = seen.gather(1, places[..., None].expand(-1, -1, u.shape[-1]))
+            window = seen.gather(1, places[..., None].expand(-1, -1, u.shape[-1]))
+        if context.keep_history:
+            windows = seen.unfold(1, taps, 1).movedim(-1, 2).unbind(1)
+            cache.history = list(zip([cache.state, *states], windows, strict=True))
+        cache.state, cache.window = states[-1], window
 
     def parameter_roles(self) -> dict[str, Role]:
         """Six matrices, the decay pair, and scalars; dt_proj and beta_proj are gates too small to orthogonalise."""
@@ -204,6 +226,19 @@ def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
     """x / |x| over the last dimension; finite with a finite gradient for zero rows."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def _token_by_token(
+    rule: Rule, inputs: tuple[Tensor, ...], rates: dict[str, Tensor], state: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """Outputs of a few tokens and the state after each of them."""
+    outputs, states = [], []
+    for t in range(inputs[0].shape[1]):
+        o, after = rule(*(x[:, t : t + 1] for x in inputs), **rates, initial_state=state, output_final_state=True)
+        assert after is not None
+        outputs.append(o)
+        states.append(state := after)
+    return torch.cat(outputs, 1), states
 
 
 def _valid(v: Tensor, context: SequenceContext) -> Tensor | None:

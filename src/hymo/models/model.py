@@ -227,8 +227,10 @@ class HyMo(nn.Module):
     def decode_hidden(
         self, tokens: Tensor, state: DecodeState, new_lengths: Tensor | None = None, keep_history: bool = False
     ) -> Tensor:
-        """Hidden states (B, k, dim) of new tokens; with keep_history, one token at a time and open to rollback."""
+        """Hidden states (B, k, dim) of new tokens; with keep_history the state can roll back to any of them."""
         rows, new = tokens.shape
+        if keep_history and new_lengths is not None:
+            raise UsageError("decode: keep_history needs rows of equal length; leave new_lengths out.")
         if rows != state.batch_size:
             raise UsageError(f"decode: the state holds {state.batch_size} rows, the tokens {rows}.")
         if new_lengths is not None:
@@ -238,9 +240,6 @@ class HyMo(nn.Module):
                 raise UsageError(
                     f"decode: new_lengths must hold {rows} counts in 0..{new}, got {new_lengths.tolist()}."
                 )
-        if keep_history:
-            return self._decode_stepwise(tokens, state)
-        state.last_call = 0
         largest = int(state.lengths.max()) + new - 1
         positions = state.lengths[:, None] + torch.arange(new, device=tokens.device)
         if new_lengths is not None:
@@ -251,6 +250,7 @@ class HyMo(nn.Module):
             self.rope_gdn(positions, largest),
             kernel=self.kernel,
             new_lengths=new_lengths,
+            keep_history=keep_history,
         )
         x = self.embed_tokens(tokens)
         for layer, cache in zip(self.layers, state.layers, strict=True):
@@ -260,21 +260,9 @@ class HyMo(nn.Module):
             else:
                 x = layer(x, context, cache)
         state.lengths = state.lengths + (new if new_lengths is None else new_lengths)
+        state.last_call = new if keep_history else 0
         hidden: Tensor = self.norm(x)
         return hidden
-
-    def _decode_stepwise(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        recurrent = [cache for cache in state.layers if isinstance(cache, GDNCache)]
-        histories = [[(cache.state, cache.window)] for cache in recurrent]
-        hidden = []
-        for t in range(tokens.shape[1]):
-            hidden.append(self.decode_hidden(tokens[:, t : t + 1], state))
-            for cache, history in zip(recurrent, histories, strict=True):
-                history.append((cache.state, cache.window))
-        for cache, history in zip(recurrent, histories, strict=True):
-            cache.history = history
-        state.last_call = tokens.shape[1]
-        return torch.cat(hidden, 1)
 
     def parameter_roles(self) -> dict[str, Role]:
         """The embedding is the only parameter of its own."""

@@ -72,7 +72,7 @@ class DeepSeekMoE(Float32Islands):
                 self.balance_loss = self._balance_loss(scores, chosen, x.shape[:2])
         if context.capacity and self.config.capacity_factor is not None:
             weights = weights * self._within_capacity(chosen, x.shape[0], context)
-        y = self._experts(tokens, chosen, weights).view_as(x)
+        y = self._experts(tokens, chosen, weights, alone=context.keep_history).view_as(x)
         return y if self.shared is None else y + self.shared(x)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,16 +86,23 @@ class DeepSeekMoE(Float32Islands):
         weights = selected / (selected.sum(-1, keepdim=True) + 1e-20) * self.config.route_scale
         return chosen, weights, scores
 
-    def _experts(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Sort token copies by expert, run one matrix product per expert, and gather the results back."""
+    def _experts(self, tokens: Tensor, chosen: Tensor, weights: Tensor, alone: bool) -> Tensor:
+        """Sort token copies by expert, run one matrix product per expert, and gather the results back.
+
+        With `alone`, every copy is a group of its own: a product's rounding then cannot depend on which other tokens
+        chose the same expert, so a rejected draft leaves no trace in the tokens before it.
+        """
         k = chosen.shape[-1]
         flat = chosen.flatten()
         order = torch.argsort(flat, stable=True)
-        counts = torch.bincount(flat, minlength=self.config.n_routed_experts)
         x = tokens[order // k]
-        gate = grouped_linear(x, self.w1.to(x.dtype), counts)
-        up = grouped_linear(x, self.w3.to(x.dtype), counts)
-        y = grouped_linear(F.silu(gate) * up, self.w2.to(x.dtype), counts)
+        counts = torch.bincount(flat, minlength=self.config.n_routed_experts)
+        w1, w3, w2 = (w.to(x.dtype) for w in (self.w1, self.w3, self.w2))
+        if alone:
+            w1, w3, w2 = (w[flat[order]] for w in (w1, w3, w2))
+            counts = torch.ones_like(flat)
+        h = F.silu(grouped_linear(x, w1, counts)) * grouped_linear(x, w3, counts)
+        y = grouped_linear(h, w2, counts)
         back = torch.argsort(order)
         return (y[back].view(-1, k, y.shape[-1]) * weights[..., None].to(y.dtype)).sum(1)
 
