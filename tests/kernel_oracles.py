@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def gated_delta_loop(
 def per_document(loop: Any, streams: list[Array], extra: list[Array], bounds: list[int], state: Array | None) -> Any:
     """Run `loop` on every document by itself; outputs side by side, final states stacked."""
     outputs, finals = [], []
-    for i, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for i, (start, end) in enumerate(itertools.pairwise(bounds)):
         first = None if state is None else state[i : i + 1]
         out, final = loop(*(x[:, start:end] for x in streams), *extra, first)
         outputs.append(out)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from kernel_oracles import gated_delta_loop, gated_linear_loop
 from numpy.typing import NDArray
+
+from kernel_oracles import gated_delta_loop, gated_linear_loop
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]

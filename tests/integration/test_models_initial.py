@@ -1,8 +1,9 @@
 """A fresh model on real text: it starts from the loss that the design predicts and does not echo its input.
 
-Text is the sample that ships with the package. Byte vocabularies read it as bytes. Larger ones have no trained tokenizer
-here: their ids are the text's own word pieces (words, runs of spaces, single signs), ranked by frequency, which gives
-the repetition of real tokens; ranks beyond the vocabulary wrap around.
+Text is the sample that ships with the package. Byte vocabularies read it as bytes. Larger ones have no trained
+tokenizer here: their ids are the text's own pieces (words and signs with the space before them, as byte-pair
+tokenizers cut text first), ranked by frequency, which gives about the repetition of real tokens; ranks beyond the
+vocabulary wrap around.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_helpers import expected_initial_loss
 from torch import Tensor
 
 from hymo.core.accounting import count_parameters
 from hymo.core.load import derive_config, load_config, preset_names
 from hymo.data import ByteTokenizer, sample_paths
 from hymo.models import HyMo, build_hymo
+from model_helpers import expected_initial_loss
 
 TOKENS = 8192
 SMALL = [n for n in preset_names() if count_parameters(load_config(n).model).stored < 100_000_000]
@@ -33,7 +34,7 @@ def real_tokens(vocab: int, rows: int, width: int) -> Tensor:
     if vocab == ByteTokenizer.vocab_size:
         ids = ByteTokenizer().encode(text[: 2 * rows * width])
     else:
-        pieces = re.findall(r"\w+| +|\n+|[^\w\s]", text)
+        pieces = re.findall(r" ?\w+| ?[^\w\s]+|\s+", text)
         rank = {piece: i for i, (piece, _) in enumerate(Counter(pieces).most_common())}
         ids = np.array([rank[piece] % vocab for piece in pieces[: rows * width]])
     assert len(ids) >= rows * width

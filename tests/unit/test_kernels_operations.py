@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,9 @@ def test_conv_equals_torch(taps: int, time: int) -> None:
     got = short_conv(u, weight)
     close(got, expected)
     for actual, wanted in zip(
-        torch.autograd.grad(got.sin().sum(), (u, weight)), torch.autograd.grad(expected.sin().sum(), (u, weight))
+        torch.autograd.grad(got.sin().sum(), (u, weight)),
+        torch.autograd.grad(expected.sin().sum(), (u, weight)),
+        strict=True,
     ):
         close(actual, wanted)
 
@@ -57,9 +60,9 @@ def test_conv_restarts_at_documents_exactly() -> None:
     cu = torch.tensor(bounds, dtype=torch.int32)
     u = normal(1, 16, 3)
     packed = short_conv(u, weight, cu_seqlens=cu)
-    alone = [short_conv(u[:, s:e], weight) for s, e in zip(bounds[:-1], bounds[1:], strict=True)]
+    alone = [short_conv(u[:, s:e], weight) for s, e in itertools.pairwise(bounds)]
     close(packed, torch.cat(alone, 1))
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in itertools.pairwise(bounds):
         changed = u.clone()
         changed[:, start:end] = 1e6
         after = short_conv(changed.requires_grad_(), weight, cu_seqlens=cu)
@@ -103,11 +106,11 @@ def test_packed_attention_equals_separate(lengths: list[int]) -> None:
     leaves = [x.requires_grad_() for x in (q, k, v)]
     packed = document_attention(*leaves, 0.4, torch.tensor(bounds, dtype=torch.int32))
     alone = torch.cat(
-        [document_attention(*(x[:, s:e] for x in leaves), 0.4) for s, e in zip(bounds[:-1], bounds[1:]) if e > s], 1
+        [document_attention(*(x[:, s:e] for x in leaves), 0.4) for s, e in itertools.pairwise(bounds) if e > s], 1
     )
     close(packed, alone)
     for actual, expected in zip(
-        torch.autograd.grad(packed.sin().sum(), leaves), torch.autograd.grad(alone.sin().sum(), leaves)
+        torch.autograd.grad(packed.sin().sum(), leaves), torch.autograd.grad(alone.sin().sum(), leaves), strict=True
     ):
         close(actual, expected)
 

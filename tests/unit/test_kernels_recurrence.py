@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_oracles import gated_delta_loop, gated_linear_loop, per_document
 from torch import Tensor
 
 from hymo.core.errors import UsageError
 from hymo.kernels import gated_delta, gated_linear
+from kernel_oracles import gated_delta_loop, gated_linear_loop, per_document
 
 OPS = ("linear", "delta")
 IMPLEMENTATIONS = ("recurrent", "chunked")
@@ -176,7 +177,9 @@ def test_gradients_equal_finite_differences(op: str, implementation: str) -> Non
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("lengths", [[9, 20, 3], [0, 5, 0, 0, 18, 1, 0], [1, 1, 1], [40], [16, 16, 17, 15, 32]], ids=str)
+@pytest.mark.parametrize(
+    "lengths", [[9, 20, 3], [0, 5, 0, 0, 18, 1, 0], [1, 1, 1], [40], [16, 16, 17, 15, 32]], ids=str
+)
 def test_packed_documents_equal_a_loop_over_documents(op: str, implementation: str, lengths: list[int]) -> None:
     bounds = [0, *np.cumsum(lengths).tolist()]
     inputs = make(op, "slow", 1, bounds[-1], 2, 4, 3)
@@ -204,7 +207,7 @@ def test_packed_gradients_are_those_of_separate_documents(op: str, implementatio
     alone = {name: x.clone().requires_grad_() for name, x in inputs.items()}
     first_alone = state.clone().requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
-    for i, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for i, (start, end) in enumerate(itertools.pairwise(bounds)):
         part = {name: x if name == "A_log" else x[:, start:end] for name, x in alone.items()}
         o_i, final_i = run(op, part, initial_state=first_alone[i : i + 1], implementation="recurrent")
         total = total + o_i.square().sum() + final_i.square().sum()
@@ -300,6 +303,9 @@ def test_fp32_stays_near_fp64(op: str, case: str) -> None:
         assert relative(got[1], final) < bound
         for name, actual, expected in zip(inputs, got[2], grads, strict=True):
             floor = 1e-15 * sum(float(x.norm()) for x in grads)
+            if (case, name, implementation) == ("alternating", "A_log", "chunked"):
+                # Decays of exactly 1 and about 0: this gradient vanishes, as a difference of sums as large as g's.
+                floor = 3e-6 * float(grads[list(inputs).index("g")].norm())
             assert float((actual.double() - expected).norm()) <= 1e-4 * float(expected.norm()) + floor, name
 
 

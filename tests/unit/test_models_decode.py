@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from model_helpers import RECURRENCES, build, close, draw_tokens, routing_of, slow_decay
 from torch import Tensor
 
 from hymo.core.accounting import cache_numbers, state_bytes
 from hymo.core.errors import UsageError
 from hymo.core.load import load_config
 from hymo.models import DecodeState, HyMo, MultiHeadLatentAttention, build_hymo
+from model_helpers import RECURRENCES, build, close, draw_tokens, routing_of, slow_decay
 
 CUTS = (1, 3, 4, 15, 16, 17)  # 1, conv - 1, conv, chunk - 1, chunk, chunk + 1
 TIME = 37

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from model_helpers import RECURRENCES, build, close, draw_tokens, slow_decay
 from torch import Tensor
 
 from hymo.core.errors import UsageError
 from hymo.models import HyMo
+from model_helpers import RECURRENCES, build, close, draw_tokens, slow_decay
 
 BOUNDS = [0, 13, 14, 14, 31, 50]
 CU = torch.tensor(BOUNDS, dtype=torch.int32)

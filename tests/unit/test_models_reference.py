@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+
 from model_helpers import build, close, draw_tokens
 from model_reference import head, hidden_states, losses, weights_of
 
@@ -83,7 +85,7 @@ def test_packed_rows_restart_positions_and_states(recurrence: str, kernel: str) 
     tokens = draw_tokens(1, 40)
     bounds = [0, 3, 20, 20, 21, 40]
     logits = model(tokens, torch.tensor(bounds, dtype=torch.int32))
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in itertools.pairwise(bounds):
         if end > start:
             close(
                 logits[0, start:end],

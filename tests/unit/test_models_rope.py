@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_helpers import build, close, draw_tokens
 from torch import Tensor
 
 from hymo.core.errors import UsageError
 from hymo.kernels import gated_linear
 from hymo.models import RotaryEmbedding, apply_rope
+from model_helpers import build, close, draw_tokens
 
 PAIRINGS = ("half_split", "interleaved")
 
@@ -147,7 +147,7 @@ def yarn_frequencies(dim: int, length: int, theta: float, factor: float) -> np.n
     """YaRN from the paper's definition by turns: r(p) = L theta_p / 2 pi turns over the trained context.
 
     Pairs of 32 turns or more keep their frequency, pairs of 1 turn or fewer are slowed by the factor, and between the
-    pair indices of these two bounds (rounded outwards to whole pairs, as published implementations do) the mix is linear.
+    pair indices of these bounds (rounded outwards to whole pairs, as published implementations do) the mix is linear.
     """
     plain = np.array([theta ** (-2 * p / dim) for p in range(dim // 2)])
     # Continuous pair index at which a pair makes the given number of turns.
@@ -160,7 +160,9 @@ def yarn_frequencies(dim: int, length: int, theta: float, factor: float) -> np.n
     return np.array(mixed)
 
 
-@pytest.mark.parametrize(("dim", "length", "factor"), [(32, 4096, 8.0), (32, 4096, 2.0), (64, 2048, 16.0), (8, 160, 4.0)])
+@pytest.mark.parametrize(
+    ("dim", "length", "factor"), [(32, 4096, 8.0), (32, 4096, 2.0), (64, 2048, 16.0), (8, 160, 4.0)]
+)
 def test_yarn_frequencies(dim: int, length: int, factor: float) -> None:
     rope = table(dim, length, factor=factor)
     expected = yarn_frequencies(dim, length, 10_000.0, factor)
