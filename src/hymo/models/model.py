@@ -234,8 +234,6 @@ class HyMo(nn.Module):
         if rows != state.batch_size:
             raise UsageError(f"decode: the state holds {state.batch_size} rows, the tokens {rows}.")
         if new_lengths is not None:
-            if keep_history:
-                raise UsageError("decode: keep_history reads whole rows; leave new_lengths out.")
             if new_lengths.shape != (rows,) or bool(((new_lengths < 0) | (new_lengths > new)).any()):
                 raise UsageError(
                     f"decode: new_lengths must hold {rows} counts in 0..{new}, got {new_lengths.tolist()}."
