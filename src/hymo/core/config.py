@@ -314,6 +314,8 @@ class TrainingConfig:
     """Steps between checkpoints that are kept for good; null keeps none beyond keep_last and the best."""
     checkpoint_minutes: Positive | None = 60.0
     """Longest time between two checkpoints, in minutes; null leaves checkpoint_interval alone."""
+    async_checkpoint: bool = True
+    """Whether checkpoints are written while training goes on, from a copy in CPU memory."""
     document_masking: bool = True
     """Whether state, convolution, attention and targets stop at document boundaries."""
     param_dtype: Literal["float32", "bfloat16"] = "float32"

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hymo.kernels.arguments import check_cu_seqlens, check_shapes, initial, working_dtype
+from hymo.core.errors import UsageError
+from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, initial, working_dtype
 from hymo.kernels.chunking import ChunkLayout, chunk_layout
 from hymo.kernels.dispatch import choose
 
@@ -62,13 +63,17 @@ def gated_linear(
         UsageError: shapes that do not fit, bad boundaries, an unknown implementation.
     """
     check_shapes(v, {"b": b, "c": c}, {"g": g})
+    if A_log.shape != (v.shape[2], b.shape[-1]):
+        raise UsageError(f"A_log: expected (heads, d_state) = ({v.shape[2]}, {b.shape[-1]}), got {tuple(A_log.shape)}")
+    check_chunk_size(chunk_size)
     check_cu_seqlens(cu_seqlens, v.shape[0], v.shape[1])
     sequences = v.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
     state = initial(initial_state, sequences, v, b.shape[-1])
-    if choose(implementation, v.shape[1]) == "recurrent":
-        o, final = _recurrent(v, b, c, g, A_log, state, cu_seqlens)
-    else:
-        o, final = _chunked(v, b, c, g, A_log, state, cu_seqlens, chunk_size)
+    with torch.autocast(v.device.type, enabled=False):  # it would run the products in bf16
+        if choose(implementation, v.shape[1]) == "recurrent":
+            o, final = _recurrent(v, b, c, g, A_log, state, cu_seqlens)
+        else:
+            o, final = _chunked(v, b, c, g, A_log, state, cu_seqlens, chunk_size)
     return o, final if output_final_state else None
 
 
@@ -134,31 +139,34 @@ class _Chunked(torch.autograd.Function):
         dtype = working_dtype(v)
         layout = chunk_layout(v.shape[0], v.shape[1], cu_seqlens, size, v.device)
         vc, bc, cc = (layout.pack(x.flatten(0, 1).to(dtype)).contiguous() for x in (v, b, c))  # (n, H, C, .)
-        G = layout.pack(g.flatten(0, 1).to(dtype)).cumsum(-1)  # (n, H, C)
+        gates = layout.pack(g.flatten(0, 1).to(dtype))  # (n, H, C)
+        # Differences of the running sum are what counts: in fp32 it would lose slow steps beside fast ones.
+        G = gates.to(torch.float64 if gates.device.type != "mps" else dtype).cumsum(-1)
         rate = -A_log.to(dtype).exp()[:, None, :]  # (H, 1, S), negative
 
         factors = []
         scores = torch.diag_embed((cc * bc).sum(-1))
         for reference, mask in _levels(size):
-            distance = (G - G.index_select(-1, reference.to(G.device))).abs()
+            distance = (G - G.index_select(-1, reference.to(G.device))).abs().to(dtype)
             factor = (rate * distance[..., None]).exp_()  # (n, H, C, S), <= 1
             factors.append(factor)
             pairs = (cc * factor) @ (bc * factor).transpose(-1, -2)
             scores.addcmul_(pairs, mask.to(pairs))
 
         total = G[..., -1:]
-        into, out_of = (rate * G[..., None]).exp_(), (rate * (total - G)[..., None]).exp_()  # (n, H, C, S)
+        after, G, total = (total - G).to(dtype), G.to(dtype), total.to(dtype)
+        into, out_of = (rate * G[..., None]).exp_(), (rate * after[..., None]).exp_()  # (n, H, C, S)
         write = (bc * out_of).transpose(-1, -2) @ vc  # (n, H, S, D)
         decay = (rate * total[..., None]).exp_().transpose(-1, -2)  # (n, H, S, 1)
         entering, final = layout.scan(state, lambda h, chunk: torch.addcmul(write[chunk], decay[chunk], h))
         o = torch.matmul(scores, vc).add_((cc * into) @ entering)
-        ctx.save_for_backward(vc, bc, cc, G, rate, scores, into, out_of, decay, entering, *factors)
+        ctx.save_for_backward(vc, bc, cc, gates, rate, scores, into, out_of, decay, entering, *factors)
         ctx.layout, ctx.dtypes, ctx.shape = layout, [x.dtype for x in (v, b, c, g, A_log)], v.shape[:2]
         return layout.unpack(o).unflatten(0, v.shape[:2]).to(v.dtype), final
 
     @staticmethod
     def backward(ctx: Any, do: Tensor, dfinal: Tensor) -> tuple[Tensor | None, ...]:
-        vc, bc, cc, G, rate, scores, into, out_of, decay, entering, *factors = ctx.saved_tensors
+        vc, bc, cc, gates, rate, scores, into, out_of, decay, entering, *factors = ctx.saved_tensors
         layout: ChunkLayout = ctx.layout
         doc = layout.pack(do.flatten(0, 1).to(vc.dtype)).contiguous()
         read = (cc * into).transpose(-1, -2) @ doc  # (n, H, S, D)
@@ -181,12 +189,11 @@ class _Chunked(torch.autograd.Function):
         y = bc * db_state
         w = (decay * leaving * entering).sum(-1)  # (n, H, S)
         by_rate = rate.squeeze(1)  # (H, S)
-        X, Y = (torch.einsum("nhcs,hs->nhc", part, by_rate) for part in (x, y))
-        W = torch.einsum("nhs,hs->nh", w, by_rate)
-        dg = X.flip(-1).cumsum(-1).flip(-1) + (Y.cumsum(-1) - Y) + W[..., None]
-        total = G[..., -1:]
-        drate = torch.einsum("nhc,nhcs->hs", G, x) + torch.einsum("nhc,nhcs->hs", total - G, y)
-        drate = drate + torch.einsum("nh,nhs->hs", total.squeeze(-1), w)
+        # What flows across each token, state by state: formed from gates, not from their running sums, whose rounding
+        # would drown the rates' gradient where slow and fast steps meet.
+        across = x.flip(-2).cumsum(-2).flip(-2) + (y.cumsum(-2) - y) + w[..., None, :]
+        dg = torch.einsum("nhcs,hs->nhc", across, by_rate)
+        drate = torch.einsum("nhcs,nhc->hs", across, gates)
         diagonal = torch.diagonal(P, dim1=-2, dim2=-1)[..., None]
         dc = dc_state.add_(dc_inside).addcmul_(diagonal, bc)
         db = db_state.add_(db_inside).addcmul_(diagonal, cc)

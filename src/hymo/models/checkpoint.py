@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException  # not an Exception
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 
 from hymo.core.config import HyMoConfig
@@ -160,7 +161,7 @@ def load_tensors(path: Path, into: dict[str, Any]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             dcp_load(into, checkpoint_id=str(path), no_dist=True)
-    except Exception as error:  # DCP wraps what it finds in several types of its own
+    except (Exception, CheckpointException) as error:  # DCP wraps what it finds in several types of its own
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise CheckpointError(f"{path}: does not fit the model: {reason}") from error
 

@@ -151,6 +151,16 @@ class MultiHeadLatentAttention(nn.Module):
             )
             context.record(f"mla/logit_absmax/{self.layer}", (scores.abs() * seen).amax() * self.scale)
 
+    def parameter_blocks(self) -> dict[str, tuple[int, ...]]:
+        """Rows of the matrices that are several projections in one: each is orthogonalised on its own."""
+        cfg = self.config
+        if not cfg.mla_latent:
+            return {}
+        blocks = {"wkv_b.weight": (cfg.qk_nope_head_dim, cfg.v_head_dim) * cfg.n_kv_groups}
+        if cfg.qk_rope_head_dim:
+            blocks["wkv_a.weight"] = (cfg.kv_lora_rank, cfg.qk_rope_head_dim)
+        return blocks
+
     def parameter_roles(self) -> dict[str, Role]:
         """Projections are matrices, the learned scales are scalars."""
         names = ["wq_a", "wq_b", "wo", *(["wkv_a", "wkv_b"] if self.config.mla_latent else ["wk", "wv"])]

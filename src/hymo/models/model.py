@@ -233,14 +233,13 @@ class HyMo(nn.Module):
             raise UsageError("decode: keep_history needs rows of equal length; leave new_lengths out.")
         if rows != state.batch_size:
             raise UsageError(f"decode: the state holds {state.batch_size} rows, the tokens {rows}.")
+        largest = int(state.lengths.max()) + new - 1
+        positions = state.lengths[:, None] + torch.arange(new, device=tokens.device)
         if new_lengths is not None:
             if new_lengths.shape != (rows,) or bool(((new_lengths < 0) | (new_lengths > new)).any()):
                 raise UsageError(
                     f"decode: new_lengths must hold {rows} counts in 0..{new}, got {new_lengths.tolist()}."
                 )
-        largest = int(state.lengths.max()) + new - 1
-        positions = state.lengths[:, None] + torch.arange(new, device=tokens.device)
-        if new_lengths is not None:
             largest = int((state.lengths + new_lengths).max()) - 1
             positions = positions.clamp_max(max(largest, 0))
         context = SequenceContext(

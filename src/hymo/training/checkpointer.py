@@ -10,22 +10,42 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import threading
+import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException  # not an Exception
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from hymo.core.errors import CheckpointError
 from hymo.models.checkpoint import CONFIG, MANIFEST, Manifest, file_digest, verified
 
 _TEMPORARY = ".tmp-"
 
 
+@dataclass(frozen=True)
+class SaveResult:
+    """How one save ended."""
+
+    step: int
+    path: Path | None
+    """The checkpoint, or None if the save failed."""
+    error: str
+    """Why it failed, else empty."""
+    seconds: float
+    """From the copy of the tensors to the rename."""
+
+
 class Checkpointer:
-    """Saves into and prunes one folder of `step-N` checkpoints."""
+    """Saves into and prunes one folder of `step-N` checkpoints, off the critical path.
+
+    `start` copies the tensors to staging memory, which is allocated once, and returns; a thread writes them. One save
+    is in flight at a time: the next `start` waits for it, so memory stays bounded.
+    """
 
     def __init__(
         self, folder: Path, config_text: str, keep_last: int, keep_every: int | None, report: Callable[[str], None]
@@ -34,24 +54,49 @@ class Checkpointer:
         self._config_text = config_text
         self._keep_last, self._keep_every = keep_last, keep_every
         self._report = report
+        self._staging: dict[str, Any] = {}
+        self._thread: threading.Thread | None = None
+        self._done: list[SaveResult] = []
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"{_TEMPORARY}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def save(self, state: dict[str, Any], manifest: Manifest, best: int | None = None) -> Path:
-        """Write one checkpoint and prune.
+    def start(self, state: dict[str, Any], manifest: Manifest, best: int | None = None) -> None:
+        """Begin a save of `state`, a nested dictionary of tensors, as it is now.
 
         Args:
-            state: nested dictionary of tensors.
+            state: what to save; may change as soon as this returns.
             manifest: everything but the list of files.
             best: step of the best checkpoint so far, which retention keeps.
-
-        Returns:
-            The folder of the checkpoint.
-
-        Raises:
-            CheckpointError: the save failed. Nothing that was valid before was touched.
         """
+        self._join()
+        _stage(state, self._staging)
+        self._thread = threading.Thread(target=self._run, args=(manifest, best), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def finished(self, wait: bool = False) -> list[SaveResult]:
+        """Take the results of saves that ended since the last call; with `wait`, let the one in flight end first."""
+        if wait:
+            self._join()
+        done, self._done = self._done, []
+        return done
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self, manifest: Manifest, best: int | None) -> None:
+        began = time.perf_counter()
+        path, error = None, ""
+        try:
+            path = self._write(manifest)
+            self.prune(best)
+        except (Exception, CheckpointException) as problem:  # whatever it was, training goes on and says so
+            error = f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1] if str(problem) else ''}"
+        self._done.append(SaveResult(manifest.step, path, error, time.perf_counter() - began))
+
+    def _write(self, manifest: Manifest) -> Path:
         final = self.folder / f"step-{manifest.step:08d}"
         temporary = self.folder / f"{_TEMPORARY}{final.name}"
         try:
@@ -59,7 +104,7 @@ class Checkpointer:
             temporary.mkdir(parents=True)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                dcp_save(state, checkpoint_id=str(temporary), no_dist=True)
+                dcp_save(self._staging, checkpoint_id=str(temporary), no_dist=True)
             (temporary / CONFIG).write_text(self._config_text, encoding="utf-8")
             files = {path.name: file_digest(path) for path in sorted(temporary.iterdir())}
             complete = dataclasses.replace(manifest, files=files)
@@ -71,10 +116,9 @@ class Checkpointer:
                 shutil.rmtree(final)
             temporary.rename(final)
             _flush(self.folder)
-        except Exception as error:
+        except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
-            raise CheckpointError(f"{final}: saving failed: {error}. Earlier checkpoints are untouched.") from error
-        self.prune(best)
+            raise
         return final
 
     def prune(self, best: int | None = None) -> list[Path]:
@@ -87,6 +131,17 @@ class Checkpointer:
                 shutil.rmtree(path)
                 removed.append(path)
         return removed
+
+
+def _stage(source: dict[str, Any], staging: dict[str, Any]) -> None:
+    """Copy the tensors of a nested dictionary into CPU memory of the same structure, reusing what is there."""
+    for key, value in source.items():
+        if isinstance(value, dict):
+            _stage(value, staging.setdefault(key, {}))
+        elif key in staging and staging[key].shape == value.shape:
+            staging[key].copy_(value)
+        else:
+            staging[key] = value.detach().to("cpu", copy=True)
 
 
 def training_state(model: torch.nn.Module, optimizers: Any) -> dict[str, Any]:

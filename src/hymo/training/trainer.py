@@ -77,6 +77,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.device = resolve_device(config.run.device)
+        torch.manual_seed(config.training.seed)
         self.master = build_hymo(config, device=self.device) if model is None else model.to(self.device)
         self.master.train()
         self.copy = WorkingCopy(self.master, getattr(torch, config.training.param_dtype))
@@ -124,13 +125,13 @@ class Trainer:
                 self._between_steps(stop)
             if stop():
                 self._event("interrupted", step=self.step, signal=stop.signal)
-            if self.step > self._saved_step:
-                self._save()
+            self._finish()
         self._event("stop", step=self.step, tokens=self.tokens)
         return TrainResult(self.step, self.tokens, meter.total_seconds, self.last_validation, stop.exit_code)
 
     def _between_steps(self, stop: StopRequest) -> None:
         cfg = self.config.training
+        self._saves()
         last = self.step == self.config.total_steps
         if self.validation is not None and (last or self.step % cfg.eval_interval == 0) and not stop():
             self._validate(stop)
@@ -251,9 +252,9 @@ class Trainer:
         self._metrics("val", {f"val/{name}": value for name, value in result.to_dict().items()})
 
     def _save(self) -> None:
+        """Begin a checkpoint of this moment; it is written while training goes on."""
         if self.checkpointer is None:
             return
-        began = time.perf_counter()
         progress = {
             "best_step": self.best_step,
             "skipped_in_a_row": self.skipped_in_a_row,
@@ -264,27 +265,47 @@ class Trainer:
             format_version=FORMAT_VERSION,
             hymo_version=_version(),
             torch_version=torch.__version__,
+            config_hash=self._config_hash,
+            tokenizer=self._tokenizer,
             data="" if self.loader is None else self.loader.split.fingerprint,
             step=self.step,
             tokens=self.tokens,
             best_loss=self.best_loss,
             world_size=1,
             trainer=progress,
-            config_hash=self._config_hash,
-            tokenizer=self._tokenizer,
         )
-        try:
-            state = training_state(self.master, self.optimizers)
-            path = self.checkpointer.save(state, manifest, self.best_step)
-        except CheckpointError as error:
-            self._event("checkpoint_failed", step=self.step, error=str(error))
-            if self.step == self.config.total_steps:
-                raise
+        self._saves(wait=True)
+        self.checkpointer.start(training_state(self.master, self.optimizers), manifest, self.best_step)
+        self._saved_at = time.monotonic()
+        if not self.config.training.async_checkpoint:
+            self._saves(wait=True)
+
+    def _saves(self, wait: bool = False) -> None:
+        """Report the saves that ended. A failed one costs nothing but itself: training goes on."""
+        for result in self.checkpointer.finished(wait) if self.checkpointer is not None else ():
+            if result.path is None:
+                self._event("checkpoint_failed", step=result.step, error=result.error)
+            else:
+                self._saved_step = result.step
+                self._event("checkpoint", step=result.step, path=result.path.name, seconds=result.seconds)
+
+    def _finish(self) -> None:
+        """Save what is not saved yet and wait for it.
+
+        Raises:
+            CheckpointError: the last state could not be saved.
+        """
+        if self.checkpointer is None:
             return
-        finally:
-            self._saved_at = time.monotonic()
-        self._saved_step = self.step
-        self._event("checkpoint", step=self.step, path=path.name, seconds=time.perf_counter() - began)
+        self._saves(wait=True)
+        if self.step > self._saved_step:
+            self._save()
+            self._saves(wait=True)
+        if self.step > self._saved_step:
+            raise CheckpointError(
+                f"step {self.step}: the last checkpoint could not be saved (see events.jsonl). Make room or fix the "
+                f"folder, then resume from step {self._saved_step}."
+            )
 
     def resume(self, path: Path) -> None:
         """Take up a run where a checkpoint left it.

@@ -1,0 +1,236 @@
+"""The damage matrix: what happens to a checkpoint, and that the last good one is always found and never deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from hymo.core.errors import CheckpointError
+from hymo.models.checkpoint import Manifest, find_checkpoint, list_checkpoints, verify
+from hymo.training.checkpointer import Checkpointer
+
+
+def manifest(step: int) -> Manifest:
+    return Manifest(1, "0", "0", "hash", "tok", "data", step, step * 10, None, 1)
+
+
+def tensors(step: int) -> dict[str, dict[str, torch.Tensor]]:
+    return {"model": {"w": torch.full((50, 3), float(step)), "b": torch.arange(step)}}
+
+
+def checkpointer(folder: Path, keep_last: int = 10, keep_every: int | None = None) -> Checkpointer:
+    return Checkpointer(folder, "model: {}\n", keep_last, keep_every, lambda _: None)
+
+
+def save(saver: Checkpointer, step: int, best: int | None = None) -> str:
+    """Save and wait; returns the error, empty if there was none."""
+    saver.start(tensors(step), manifest(step), best)
+    (result,) = saver.finished(wait=True)
+    assert result.step == step
+    return result.error
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    saver = checkpointer(tmp_path)
+    for step in (1, 2, 3):
+        assert save(saver, step) == ""
+    return tmp_path
+
+
+def newest(folder: Path) -> tuple[int, list[str]]:
+    said: list[str] = []
+    return find_checkpoint(folder, said.append)[1].step, said
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def tensor_file(checkpoint: Path) -> Path:
+    return next(checkpoint.glob("*.distcp"))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "flipped byte": (lambda c: flip(tensor_file(c)), "checksum"),
+    "truncated file": (lambda c: os.truncate(tensor_file(c), 10), "10 bytes instead of"),
+    "missing file": (lambda c: tensor_file(c).unlink(), "missing"),
+    "missing metadata": (lambda c: (c / ".metadata").unlink(), "missing"),
+    "missing manifest": (lambda c: (c / "manifest.json").unlink(), "did not finish"),
+    "manifest cut short": (lambda c: os.truncate(c / "manifest.json", 40), "cannot be read"),
+    "changed configuration": (lambda c: (c / "config.yaml").write_text("model: []\n"), "checksum"),
+    "another format version": (
+        lambda c: (c / "manifest.json").write_text(json.dumps({"format_version": 99})),
+        "format version 99",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_newest_is_named_and_passed_over(folder: Path, kind: str) -> None:
+    damage, reason = DAMAGE[kind]
+    target = folder / "step-00000003"
+    damage(target)
+    with pytest.raises(CheckpointError, match=reason):
+        verify(target)
+    step, said = newest(folder)
+    assert step == 2
+    assert len(said) == 1
+    assert reason in said[0]
+
+
+def test_all_damaged_is_an_error_that_says_so(folder: Path) -> None:
+    for path in list_checkpoints(folder):
+        flip(tensor_file(path))
+    with pytest.raises(CheckpointError, match="no whole checkpoint"):
+        newest(folder)
+
+
+def test_retention_counts_only_whole_checkpoints(folder: Path) -> None:
+    flip(tensor_file(folder / "step-00000003"))
+    flip(tensor_file(folder / "step-00000002"))
+    saver = checkpointer(folder, keep_last=2)
+    assert save(saver, 4) == ""
+    assert {p.name for p in list_checkpoints(folder)} == {f"step-{s:08d}" for s in (1, 2, 3, 4)}
+    assert save(saver, 5) == ""
+    assert not (folder / "step-00000001").exists()
+    assert newest(folder)[0] == 5
+
+
+def test_retention_keeps_the_best_and_every_kth(tmp_path: Path) -> None:
+    saver = checkpointer(tmp_path, keep_last=2, keep_every=4)
+    for step in range(1, 11):
+        assert save(saver, step, best=3 if step >= 3 else None) == ""
+    assert [int(p.name[5:]) for p in list_checkpoints(tmp_path)] == [10, 9, 8, 4, 3]
+
+
+def test_a_stale_temporary_folder_is_cleared_and_never_read(folder: Path) -> None:
+    shutil.copytree(folder / "step-00000003", folder / ".tmp-step-00000009")
+    assert newest(folder)[0] == 3
+    checkpointer(folder)
+    assert not (folder / ".tmp-step-00000009").exists()
+
+
+def test_a_symlinked_checkpoint_is_read(folder: Path) -> None:
+    link = folder.parent / "latest"
+    link.symlink_to(folder / "step-00000002")
+    assert find_checkpoint(link)[1].step == 2
+
+
+def boundaries(monkeypatch: pytest.MonkeyPatch, fail_at: int) -> list[str]:
+    """Make the n-th write operation of a save fail, whatever it is; returns the operations seen."""
+    import hymo.training.checkpointer as module
+
+    seen: list[str] = []
+
+    def guard(name: str, original: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            seen.append(name)
+            if len(seen) - 1 == fail_at:
+                raise OSError(28, "No space left on device")
+            return original(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(module, "dcp_save", guard("tensors", module.dcp_save))
+    monkeypatch.setattr(module, "_flush", guard("flush", module._flush))
+    monkeypatch.setattr(Path, "write_text", guard("write", Path.write_text))
+    monkeypatch.setattr(Path, "rename", guard("rename", Path.rename))
+    return seen
+
+
+def test_a_failure_at_every_write_boundary_leaves_the_last_good_one(folder: Path) -> None:
+    place, operations = 0, 0
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            seen = boundaries(patch, place)
+            error = save(checkpointer(folder), 4)
+        if error == "":
+            break
+        assert "No space left" in error
+        after_rename = seen[-2:] == ["rename", "flush"]
+        assert newest(folder)[0] == (4 if after_rename else 3)
+        assert not list(folder.glob(".tmp-*"))
+        if after_rename:
+            shutil.rmtree(folder / "step-00000004")
+        place, operations = place + 1, len(seen)
+    assert operations >= 8
+    assert newest(folder)[0] == 4
+
+
+@pytest.fixture
+def tiny_disk() -> Iterator[Path]:
+    """A 1 MiB file system; needs the right to mount."""
+    path = Path(tempfile.mkdtemp())
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        path = Path(tempfile.mkdtemp(dir="/dev/shm"))
+        yield path
+        shutil.rmtree(path)
+        return
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_full_disk_fails_the_save_and_nothing_else(tiny_disk: Path) -> None:
+    saver = checkpointer(tiny_disk, keep_last=2)
+    assert save(saver, 1) == ""
+    filler = tiny_disk / "filler"
+    try:
+        with filler.open("wb", buffering=0) as stream:
+            while stream.write(b"x" * 4096) == 4096:
+                if filler.stat().st_size > 64 << 20:
+                    break
+    except OSError:
+        pass
+    big = {"model": {"w": torch.zeros(1 << 18)}}
+    saver.start(big, manifest(2))
+    (result,) = saver.finished(wait=True)
+    if filler.stat().st_size <= 1 << 20:
+        assert result.path is None
+        assert result.error
+        assert newest(tiny_disk)[0] == 1
+        assert not list(tiny_disk.glob(".tmp-*"))
+    filler.unlink()
+    assert save(checkpointer(tiny_disk), 3) == ""
+    assert newest(tiny_disk)[0] == 3
+
+
+def test_a_failed_save_is_told_at_the_next_look(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = checkpointer(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        boundaries(patch, 0)
+        saver.start(tensors(4), manifest(4))
+        saver._join()
+    (result,) = saver.finished()
+    assert (result.path, result.step) == (None, 4)
+    assert saver.finished() == []
+
+
+def test_what_is_saved_is_the_moment_of_the_call(tmp_path: Path) -> None:
+    from hymo.models.checkpoint import load_tensors
+
+    saver = checkpointer(tmp_path)
+    state = tensors(5)
+    saver.start(state, manifest(5))
+    state["model"]["w"].zero_()
+    (result,) = saver.finished(wait=True)
+    assert result.path is not None
+    loaded = {"model": {"w": torch.empty(50, 3), "b": torch.empty(5, dtype=torch.int64)}}
+    load_tensors(result.path, loaded)
+    assert torch.equal(loaded["model"]["w"], torch.full((50, 3), 5.0))
+    assert torch.equal(loaded["model"]["b"], torch.arange(5))
+    with pytest.raises(CheckpointError, match="does not fit"):
+        load_tensors(result.path, {"model": {"other": torch.empty(1)}})
