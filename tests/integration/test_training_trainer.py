@@ -17,6 +17,7 @@ from torch import Tensor
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, DataError, TrainingError, UsageError
 from hymo.core.load import derive_config
+from hymo.data import ByteTokenizer, prepare, sample_paths
 from hymo.models import HyMo, build_hymo
 from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
 from hymo.training import Trainer
@@ -223,6 +224,26 @@ def test_records_events_and_checkpoint_of_a_run(small: HyMoConfig) -> None:
 
 def test_two_processes_cannot_share_a_run(small: HyMoConfig) -> None:
     with open_run(small), pytest.raises(UsageError, match="another process is training there"), open_run(small):
+        pass
+
+
+def test_a_read_only_target_is_refused_before_work(small: HyMoConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    config = derive_config(small, run={"output_dir": str(tmp_path / "file")})
+    with pytest.raises(UsageError, match="cannot be written"), open_run(config):
+        pass
+
+
+def test_changed_data_is_refused_before_work(small: HyMoConfig, tmp_path: Path) -> None:
+    with open_run(small) as trainer:
+        stop_after(trainer, 2)
+        trainer.train()
+    paths = sample_paths()
+    shorter = tmp_path / "shorter.jsonl"
+    shorter.write_text("".join(paths["train"].read_text().splitlines(keepends=True)[:-1]))
+    prepare([shorter], tmp_path / "other", ByteTokenizer(), validation_inputs=[paths["validation"]])
+    config = derive_config(small, run={"data": str(tmp_path / "other")})
+    with pytest.raises(DataError, match="changed since the checkpoint"), open_run(config):
         pass
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from hymo.cli.options import Json
 from hymo.cli.output import log, print_json, print_table
 
+if TYPE_CHECKING:
+    from hymo.inference import Generation
+
 MARGIN = 0.1
 """Bits per byte by which the demo must beat gzip."""
 SHORT_STEPS = 20
+DRAFTED_TOKENS = 120
 PROMPT = "The SQLite "
 
 
@@ -77,15 +84,22 @@ def demo(
     plot = plot_runs([folder], folder / "plots" / "loss.png")
 
     log("4/4 writing")
-    sampling = Sampling(temperature=0.7, top_p=0.95, seed=0)
-    text = Engine(trainer.master, tokenizer).generate(PROMPT, 400, sampling).text
+    engine = Engine(trainer.master, tokenizer)
+    text = engine.generate(PROMPT, 400, Sampling(temperature=0.7, top_p=0.95, seed=0)).text
+    greedy = {
+        name: _timed(partial(engine.generate, PROMPT, DRAFTED_TOKENS, Sampling(temperature=0), speculative=drafts))
+        for name, drafts in (("plain", False), ("drafted", True))
+    }
+    drafts = greedy["drafted"][0].speculation
+    acceptance = drafts.acceptance if drafts is not None else []
     beats_gzip = figures["hymo"] <= figures["gzip"] - MARGIN
     beats_order5 = figures["hymo"] < figures["order5"]
     if json:
         speed = result.tokens / result.seconds
         print_json(
             {"run": str(folder), "bits_per_byte": figures, "tokens": result.tokens, "tok_per_s": speed}
-            | {"seconds": result.seconds, "text": PROMPT + text, "plot": str(plot)}
+            | {"seconds": result.seconds, "text": PROMPT + text, "plot": str(plot), "acceptance": acceptance}
+            | {f"greedy_{name}": PROMPT + generation.text for name, (generation, _) in greedy.items()}
         )
     else:
         rows = [
@@ -96,12 +110,23 @@ def demo(
             ("xz -9e, given the training text", f"{figures['xz_given_training']:.3f}", "not expected to be beaten"),
         ]
         print_table("bits per byte of held-out text (less is better)", ("model", "bits", "HyMo below it?"), rows)
-        print(f"\n{PROMPT}{text}\n")
+        print(f"\nA continuation, sampled:\n\n{PROMPT}{text}\n")
+        print("The most likely continuation, one token a pass and with drafts of the prediction heads:\n")
+        for name, (generation, seconds) in greedy.items():
+            print(f"[{name}, {len(generation.tokens) / seconds:.0f} tokens/s] {PROMPT}{generation.text}\n")
+        same = greedy["plain"][0].tokens == greedy["drafted"][0].tokens
+        rates = ", ".join(f"depth {depth} {rate:.0%}" for depth, rate in enumerate(acceptance, 1))
+        print(f"same tokens: {'yes' if same else 'no, at a near tie'}; drafts accepted: {rates}\n")
     log(f"{result.tokens:,} tokens in {result.seconds:.0f} s; run folder {folder}, loss plot {plot}")
     if not beats_gzip and not short:
         log(f"error: {figures['hymo']:.3f} bits per byte is not {MARGIN} below gzip's {figures['gzip']:.3f}.")
         return 1
     return 0
+
+
+def _timed(generate: Callable[[], Generation]) -> tuple[Generation, float]:
+    began = time.perf_counter()
+    return generate(), time.perf_counter() - began
 
 
 def _verdict(beaten: bool, how: str = "") -> str:
