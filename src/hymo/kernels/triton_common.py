@@ -1,0 +1,48 @@
+"""What all Triton kernels share: the matrix product with its guard, and the choice of operand type."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+"""Whether kernels run in Triton's interpreter on the CPU (TRITON_INTERPRET=1)."""
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+def operand_dtype(x: Tensor) -> tl.dtype:
+    """Type of matrix-product operands: fp32 for fp32 inputs, else bf16.
+
+    fp16 inputs take bf16 because a state can leave the range of fp16. The interpreter multiplies bf16 operands wrongly
+    and without a word, so there everything is fp32.
+    """
+    if x.dtype is torch.float32 or INTERPRETED.value:
+        return tl.float32
+    return tl.bfloat16
+
+
+def padded(width: int) -> int:
+    """The block width that holds `width`: a power of two that the matrix units accept."""
+    return max(16, int(triton.next_power_of_2(width)))
+
+
+@triton.jit
+def dot(x, y, operand: tl.constexpr):
+    """x @ y with operands rounded to `operand` and fp32 sums; fp32 operands lose nothing to tf32."""
+    return tl.dot(x.to(operand), y.to(operand), input_precision="tf32x3")
+
+
+@triton.jit
+def exp2(x):
+    """2^x by the special-function unit, denormal results flushed to zero.
+
+    Written as assembly so that the compiler keeps one copy: it would rather repeat an exponential in every layout that
+    uses it than convert the result, and exponentials are what these kernels wait for.
+    """
+    if INTERPRETED:
+        return tl.exp2(x)
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", constraints="=f,f", args=[x], dtype=tl.float32, is_pure=False, pack=1
+    )

@@ -1,0 +1,427 @@
+r"""Triton kernels of `gated_linear`.
+
+A program owns one segment of one head and walks over it in tiles. Gates enter every exponent as a sum of gates that are
+all >= 0, times a rate < 0, so no exponent is ever positive and no difference of running sums is taken. Inside a tile
+the pairs of rows are split into levels as in `hymo.kernels.gated_linear`; a row is a reader or a writer at a level, so
+one matrix U holds the scaled keys of both, and U U^T, which is symmetric, holds the scores of the level.
+
+    replay     forward over a segment, storing the state that enters each tile (transposed) for `backward`, and the
+               segment's part of the gradient of its entering state
+    backward   from the last tile to the first
+
+Transposed products are formed by swapping operands: Triton before 3.7.1 miscompiles a transposed accumulator on Hopper.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from hymo.kernels.triton_common import LOG2E, dot, exp2
+
+
+@triton.jit
+def _segment(table, index):
+    row = tl.load(table + index * 7)
+    start = tl.load(table + index * 7 + 1)
+    end = tl.load(table + index * 7 + 2)
+    sequence = tl.load(table + index * 7 + 3)
+    first = tl.load(table + index * 7 + 4)
+    last = tl.load(table + index * 7 + 5)
+    tile = tl.load(table + index * 7 + 6)
+    return row, start, end, sequence, first, last, tile
+
+
+@triton.jit
+def _load(base, rows, columns, row_stride, column_stride, live, width: tl.constexpr, block: tl.constexpr):
+    """Rows of a tile, zeros outside."""
+    mask = live[:, None]
+    if width != block:
+        mask = mask & (columns < width)[None, :]
+    return tl.load(base + rows[:, None] * row_stride + columns[None, :] * column_stride, mask=mask, other=0.0)
+
+
+@triton.jit
+def _sibling(x, rows, block: tl.constexpr):
+    """Of each row, the value in the sibling block at the same place."""
+    return tl.gather(x, rows ^ block, 0)
+
+
+@triton.jit
+def _scaled(distance, right, rate, reads, writes):
+    """Keys of one level scaled to the border of their two sibling blocks: factor, and U."""
+    factor = exp2(rate[None, :] * distance[:, None])
+    return factor, tl.where(right[:, None], reads, writes) * factor
+
+
+@triton.jit
+def _spans(gate, rows, tile: tl.constexpr):
+    """Sums of gates from the tile's start through each row, after each row to the tile's end, and of the tile."""
+    until = gate
+    after = tl.zeros_like(gate)
+    total = gate
+    for level in tl.static_range(0, 7):
+        if (1 << level) < tile:
+            right = (rows & (1 << level)) != 0
+            sibling = _sibling(total, rows, 1 << level)
+            until += tl.where(right, sibling, 0.0)
+            after += tl.where(right, 0.0, sibling)
+            total += sibling
+    return until, after, tl.max(total, 0)
+
+
+@triton.jit
+def _rates(A_log, head, s, S: tl.constexpr):
+    """Decay rates -exp(A_log) in base 2; zero in padding."""
+    return tl.where(s < S, -tl.exp(tl.load(A_log + head * S + s, mask=s < S, other=0.0)), 0.0) * LOG2E
+
+
+@triton.jit
+def summarise(
+    v, b, g, A_log, states, gates, table, H,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, g_b, g_t, g_h,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    """What each segment adds to a state of zero -> states (segments, H, S, D); its sum of gates -> gates."""
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, _sequence, _first, _last, _tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    rate = _rates(A_log, head, s, S)
+    v += row * v_b + start * v_t + head * v_h
+    b += row * b_b + start * b_t + head * b_h
+    g += row * g_b + start * g_t + head * g_h
+    state = tl.zeros((BS, BD), tl.float32)
+    seen = 0.0
+    length = (end - start).to(tl.int32)
+    for offset in range(0, length, TILE):
+        live = offset + rows < length
+        values = _load(v, rows, d, v_t, v_d, live, D, BD)
+        writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(tl.float32)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        later = (rows + 1 < TILE) & (offset + rows + 1 < length)
+        shifted = tl.load(g + (rows + 1) * g_t, mask=later, other=0.0).to(tl.float32)
+        after = tl.cumsum(shifted, 0, reverse=True)
+        total = tl.sum(gate, 0)
+        out = tl.exp2(rate[None, :] * after[:, None])
+        state = state * tl.exp2(rate * total)[:, None] + dot(tl.trans((writes * out).to(OPERAND)), values, OPERAND)
+        seen += total
+        v += TILE * v_t
+        b += TILE * b_t
+        g += TILE * g_t
+    where = states + ((index * H + head) * S + s[:, None]) * D + d[None, :]
+    tl.store(where, state, mask=(s < S)[:, None] & (d < D)[None, :])
+    tl.store(gates + index * H + head, seen)
+
+
+@triton.jit
+def scan(
+    states, gates, A_log, outer, spans, H,
+    S: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, TRANSPOSED: tl.constexpr, REVERSE: tl.constexpr,
+    HAS_OUTER: tl.constexpr,
+):  # fmt: skip
+    """Replace what segments add to a state by the state that enters each (reverse: the gradient that leaves each).
+
+    outer: the states (sequences, H, S, D) that enter the first segments (reverse: gradients of final states).
+    TRANSPOSED: `states` are (segments, H, D, S).
+    """
+    program = tl.program_id(0)
+    blocks: tl.constexpr = (S * D + BLOCK - 1) // BLOCK
+    element = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
+    head = ((program // blocks) % H).to(tl.int64)
+    sequence = (program // (blocks * H)).to(tl.int64)
+    inside = element < S * D
+    if TRANSPOSED:
+        s = element % S
+        d = element // S
+    else:
+        s = element // D
+        d = element % D
+    rate = -tl.exp(tl.load(A_log + head * S + s, mask=inside, other=0.0)) * LOG2E
+    first = tl.load(spans + sequence * 2)
+    count = tl.load(spans + sequence * 2 + 1)
+    if HAS_OUTER:
+        state = tl.load(outer + ((sequence * H + head) * S + s) * D + d, mask=inside, other=0.0).to(tl.float32)
+    else:
+        state = tl.zeros((BLOCK,), tl.float32)
+    for n in range(0, count):
+        index = first + n
+        if REVERSE:
+            index = first + count - 1 - n
+        where = states + (index * H + head) * (S * D) + element
+        added = tl.load(where, mask=inside, other=0.0)
+        total = tl.load(gates + index * H + head)
+        tl.store(where, state, mask=inside)
+        state = state * tl.exp2(rate * total) + added
+
+
+@triton.jit
+def forward(
+    v, b, c, g, A_log, entering, final, o, table, H,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, o_b, o_t,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+    HAS_STATE: tl.constexpr,
+):  # fmt: skip
+    """Outputs, and final states of the sequences."""
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, sequence, _first, last, _tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    rate = _rates(A_log, head, s, S)
+    v += row * v_b + start * v_t + head * v_h
+    b += row * b_b + start * b_t + head * b_h
+    c += row * c_b + start * c_t + head * c_h
+    g += row * g_b + start * g_t + head * g_h
+    o += row * o_b + start * o_t + head * D
+    inside = (s < S)[:, None] & (d < D)[None, :]
+    if HAS_STATE:
+        state = tl.load(entering + ((index * H + head) * S + s[:, None]) * D + d[None, :], mask=inside, other=0.0)
+        state = state.to(tl.float32)
+    else:
+        state = tl.zeros((BS, BD), tl.float32)
+    apart = rows[:, None] ^ columns[None, :]
+    unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
+    length = (end - start).to(tl.int32)
+    for offset in range(0, length, TILE):
+        live = offset + rows < length
+        values = _load(v, rows, d, v_t, v_d, live, D, BD)
+        writes = dot(unit, _load(b, rows, s, b_t, b_s, live, S, BS), OPERAND)
+        reads = dot(unit, _load(c, rows, s, c_t, c_s, live, S, BS), OPERAND)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        scores = tl.zeros((TILE, TILE), tl.float32)
+        until = gate
+        after = tl.zeros_like(gate)
+        total = gate
+        for level in tl.static_range(0, 7):
+            if (1 << level) < TILE:
+                right = (rows & (1 << level)) != 0
+                _factor, scaled = _scaled(tl.where(right, until, after), right, rate, reads, writes)
+                scaled = scaled.to(OPERAND)
+                # Pairs of larger levels are overwritten later, those at or above the diagonal in the end.
+                scores = tl.where(apart >= (1 << level), dot(scaled, tl.trans(scaled), OPERAND), scores)
+                sibling = _sibling(total, rows, 1 << level)
+                until += tl.where(right, sibling, 0.0)
+                after += tl.where(right, 0.0, sibling)
+                total += sibling
+        diagonal = tl.sum(reads * writes, 1)
+        scores = tl.where(rows[:, None] > columns[None, :], scores, 0.0)
+        scores = tl.where(apart == 0, diagonal[:, None], scores)
+        into = reads * tl.exp2(rate[None, :] * until[:, None])
+        out = writes * tl.exp2(rate[None, :] * after[:, None])
+        result = dot(scores, values, OPERAND) + dot(into, state, OPERAND)
+        mask = live[:, None]
+        if D != BD:
+            mask = mask & (d < D)[None, :]
+        tl.store(o + rows[:, None] * o_t + d[None, :], result.to(o.dtype.element_ty), mask=mask)
+        decay = tl.exp2(rate * tl.max(total, 0))
+        state = state * decay[:, None] + dot(tl.trans(out.to(OPERAND)), values, OPERAND)
+        v += TILE * v_t
+        b += TILE * b_t
+        c += TILE * c_t
+        g += TILE * g_t
+        o += TILE * o_t
+    if last != 0:
+        tl.store(final + ((sequence * H + head) * S + s[:, None]) * D + d[None, :], state, mask=inside)
+
+
+@triton.jit
+def replay(
+    v, b, c, g, A_log, do, entering, tiles, returned, gates, table, H,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+    HAS_STATE: tl.constexpr, SUMMARY: tl.constexpr,
+):  # fmt: skip
+    """States that enter the tiles -> tiles (tiles, H, D, S).
+
+    SUMMARY: the gradient of each segment's entering state for no gradient of its leaving state -> returned
+    (segments, H, D, S), and its sum of gates -> gates.
+    """
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, _sequence, _first, _last, tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    rate = _rates(A_log, head, s, S)
+    v += row * v_b + start * v_t + head * v_h
+    b += row * b_b + start * b_t + head * b_h
+    g += row * g_b + start * g_t + head * g_h
+    if SUMMARY:
+        c += row * c_b + start * c_t + head * c_h
+        do += row * do_b + start * do_t + head * do_h
+    tiles += (tile * H + head) * (S * D)
+    inside = (d < D)[:, None] & (s < S)[None, :]
+    place = d[:, None] * S + s[None, :]
+    if HAS_STATE:
+        turned = entering + (index * H + head) * (S * D) + s[None, :] * D + d[:, None]
+        state = tl.load(turned, mask=inside, other=0.0).to(tl.float32)
+    else:
+        state = tl.zeros((BD, BS), tl.float32)
+    back = tl.zeros((BD, BS), tl.float32)
+    seen = 0.0
+    length = (end - start).to(tl.int32)
+    for offset in range(0, length, TILE):
+        tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
+        live = offset + rows < length
+        values = _load(v, rows, d, v_t, v_d, live, D, BD)
+        writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(tl.float32)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        until, after, total = _spans(gate, rows, TILE)
+        if SUMMARY:
+            reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(tl.float32)
+            grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+            into = reads * tl.exp2(rate[None, :] * (seen + until)[:, None])
+            back += dot(tl.trans(grads), into, OPERAND)
+            c += TILE * c_t
+            do += TILE * do_t
+        out = writes * tl.exp2(rate[None, :] * after[:, None])
+        state = state * tl.exp2(rate * total)[None, :] + dot(tl.trans(values.to(OPERAND)), out, OPERAND)
+        seen += total
+        v += TILE * v_t
+        b += TILE * b_t
+        g += TILE * g_t
+        tiles += H * (S * D)
+    if SUMMARY:
+        tl.store(returned + (index * H + head) * (S * D) + place, back, mask=inside)
+        tl.store(gates + index * H + head, seen)
+
+
+@triton.jit
+def backward(
+    v, b, c, g, A_log, do, tiles, leaving, dv, db, dc, dg, dA, dinitial, table, H,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d,
+    dv_b, dv_t, db_b, db_t, dg_b, dg_t,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+    HAS_LEAVING: tl.constexpr, TURNED: tl.constexpr, HAS_INITIAL: tl.constexpr,
+):  # fmt: skip
+    """All gradients. dA (segments, H, S) holds each program's part of the gradient of A_log.
+
+    leaving: gradients of the states that leave the segments, (segments, H, D, S) if TURNED, else (segments, H, S, D).
+    """
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, sequence, first, _last, tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    rate = _rates(A_log, head, s, S)
+    plain = rate * (1.0 / LOG2E)  # natural base, for gradients
+    length = (end - start).to(tl.int32)
+    count = (length + TILE - 1) // TILE
+    at = start + (count - 1) * TILE  # the last tile's first token
+    v += row * v_b + at * v_t + head * v_h
+    b += row * b_b + at * b_t + head * b_h
+    c += row * c_b + at * c_t + head * c_h
+    g += row * g_b + at * g_t + head * g_h
+    do += row * do_b + at * do_t + head * do_h
+    dv += row * dv_b + at * dv_t + head * D
+    db += row * db_b + at * db_t + head * S
+    dc += row * db_b + at * db_t + head * S
+    dg += row * dg_b + at * dg_t + head
+    tiles += ((tile + count - 1) * H + head) * (S * D)
+    inside = (d < D)[:, None] & (s < S)[None, :]
+    place = d[:, None] * S + s[None, :]
+    turned = s[None, :] * D + d[:, None]
+    grad = tl.zeros((BD, BS), tl.float32)
+    if HAS_LEAVING:
+        where = place if TURNED else turned
+        grad = tl.load(leaving + (index * H + head) * (S * D) + where, mask=inside, other=0.0).to(tl.float32)
+    rate_grad = tl.zeros((BS,), tl.float32)
+    later = rows[:, None] > columns[None, :]
+    apart = rows[:, None] ^ columns[None, :]
+    unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
+    for n in range(0, count):
+        offset = (count - 1 - n) * TILE
+        live = offset + rows < length
+        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
+        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        writes = dot(unit, _load(b, rows, s, b_t, b_s, live, S, BS), OPERAND)
+        reads = dot(unit, _load(c, rows, s, c_t, c_s, live, S, BS), OPERAND)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        state = tl.load(tiles + place, mask=inside, other=0.0)
+
+        # P = dO V^T below the diagonal and its transpose above it, each from its own product.
+        products = tl.where(later, dot(grads, tl.trans(values), OPERAND), dot(values, tl.trans(grads), OPERAND))
+        product = tl.sum(grads.to(tl.float32) * values.to(tl.float32), 1)
+        scores = tl.zeros((TILE, TILE), tl.float32)
+        reads_inside = tl.zeros((TILE, BS), tl.float32)
+        writes_inside = tl.zeros((TILE, BS), tl.float32)
+        until = gate
+        after = tl.zeros_like(gate)
+        totals = gate
+        for level in tl.static_range(0, 7):
+            if (1 << level) < TILE:
+                right = (rows & (1 << level)) != 0
+                factor, scaled = _scaled(tl.where(right, until, after), right, rate, reads, writes)
+                scaled = scaled.to(OPERAND)
+                scores = tl.where(apart >= (1 << level), dot(scaled, tl.trans(scaled), OPERAND), scores)
+                covered = tl.where((apart >= (1 << level)) & (apart < (2 << level)), products, 0.0)
+                crossed = factor * dot(covered, scaled, OPERAND)
+                reads_inside += tl.where(right[:, None], crossed, 0.0)
+                writes_inside += tl.where(right[:, None], 0.0, crossed)
+                sibling = _sibling(totals, rows, 1 << level)
+                until += tl.where(right, sibling, 0.0)
+                after += tl.where(right, 0.0, sibling)
+                totals += sibling
+
+        total = tl.max(totals, 0)
+        from_start = exp2(rate[None, :] * until[:, None])
+        to_end = exp2(rate[None, :] * after[:, None])
+        decay = tl.exp2(rate * total)
+        reads_state = from_start * dot(grads, state, OPERAND)
+        writes_state = to_end * dot(values, grad, OPERAND)
+
+        x = reads * (reads_state + reads_inside) - writes * writes_inside
+        y = writes * writes_state
+        across = decay * tl.sum(grad * state.to(tl.float32), 0)
+        by_read = tl.sum(x * plain[None, :], 1)
+        by_write = tl.sum(y * plain[None, :], 1)
+        gate_grad = tl.cumsum(by_read, 0, reverse=True) + (tl.cumsum(by_write, 0) - by_write)
+        gate_grad += tl.sum(across * plain, 0)
+        rate_grad += tl.sum(until[:, None] * x + after[:, None] * y, 0) + total * across
+        tl.store(dg + rows * dg_t, gate_grad.to(dg.dtype.element_ty), mask=live)
+
+        # The diagonal crosses no decay: it joins the keys' gradients only after the gates' are formed.
+        mask = live[:, None]
+        if S != BS:
+            mask = mask & (s < S)[None, :]
+        key = rows[:, None] * db_t + s[None, :]
+        read_grad = reads_state + reads_inside + product[:, None] * writes
+        write_grad = writes_state + writes_inside + product[:, None] * reads
+        tl.store(dc + key, read_grad.to(dc.dtype.element_ty), mask=mask)
+        tl.store(db + key, write_grad.to(db.dtype.element_ty), mask=mask)
+
+        scores = tl.where(later, scores, 0.0)
+        scores = tl.where(apart == 0, tl.sum(reads * writes, 1)[:, None], scores)
+        turned_grads = tl.trans(grads)
+        value_grad = dot(turned_grads, scores, OPERAND) + dot(grad, tl.trans((writes * to_end).to(OPERAND)), OPERAND)
+        mask = live[:, None]
+        if D != BD:
+            mask = mask & (d < D)[None, :]
+        tl.store(dv + rows[:, None] * dv_t + d[None, :], tl.trans(value_grad).to(dv.dtype.element_ty), mask=mask)
+        grad = grad * decay[None, :] + dot(turned_grads, reads * from_start, OPERAND)
+        v -= TILE * v_t
+        b -= TILE * b_t
+        c -= TILE * c_t
+        g -= TILE * g_t
+        do -= TILE * do_t
+        dv -= TILE * dv_t
+        db -= TILE * db_t
+        dc -= TILE * db_t
+        dg -= TILE * dg_t
+        tiles -= H * (S * D)
+    tl.store(dA + (index * H + head) * S + s, rate_grad * plain, mask=s < S)
+    if HAS_INITIAL:
+        if first != 0:
+            tl.store(dinitial + (sequence * H + head) * (S * D) + turned, grad, mask=inside)

@@ -1,0 +1,243 @@
+"""The Triton form of `gated_linear` as a custom operator: launches, shapes for tracing, and the gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hymo.kernels import triton_gated_linear as kernels
+from hymo.kernels.segments import Segments, segment_parts, segments
+from hymo.kernels.triton_common import operand_dtype, padded
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """How the kernels are compiled."""
+
+    tile: int
+    """Rows per step of a program: 16 or 32."""
+    warps: int
+    stages: int = 1
+    """Tiles in flight."""
+
+
+def default_config(d_state: int, headdim: int, dtype: torch.dtype) -> LinearConfig:
+    """The tuned configuration; it never depends on the length or the batch."""
+    if OVERRIDE is not None:
+        return OVERRIDE
+    size = padded(d_state) * padded(headdim)
+    warps = 1 if size <= 32 * 32 else 2 if size <= 32 * 64 else 4 if size <= 64 * 64 else 8
+    return LinearConfig(16, warps)
+
+
+OVERRIDE: LinearConfig | None = None
+"""Set by benchmarks and tests to try a configuration."""
+
+_LIBRARY = "hymo::gated_linear"
+torch.library.define(
+    _LIBRARY,
+    "(Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state, Tensor? cu_seqlens)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    _LIBRARY + "_backward",
+    "(Tensor do, Tensor? dfinal, Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state,"
+    " Tensor? cu_seqlens, Tensor entering) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+def gated_linear_triton(
+    v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor, state: Tensor | None, cu_seqlens: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Outputs and final states; arguments as `hymo.kernels.gated_linear`, already checked."""
+    o, final, _ = torch.ops.hymo.gated_linear(v, b, c, g, A_log, state, cu_seqlens)
+    return o, final
+
+
+def _sizes(v: Tensor, b: Tensor, cu_seqlens: Tensor | None) -> tuple[int, int, int, int, int, int]:
+    batch, length, heads, width = v.shape
+    return batch, length, heads, b.shape[-1], width, batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
+
+
+def _kept(v: Tensor, cu_seqlens: Tensor | None) -> int:
+    """Rows for states that enter segments: none if no sequence is ever cut. Independent of the length."""
+    sequences = v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None)
+    return parts if parts > sequences else 0
+
+
+def _constants(d_state: int, width: int, config: LinearConfig, x: Tensor) -> dict[str, Any]:
+    return {
+        "S": d_state,
+        "D": width,
+        "BS": padded(d_state),
+        "BD": padded(width),
+        "TILE": config.tile,
+        "OPERAND": operand_dtype(x),
+        "num_warps": config.warps,
+        "num_stages": config.stages,
+    }
+
+
+def _scan(
+    states: Tensor, gates: Tensor, A_log: Tensor, outer: Tensor | None, cut: Segments, transposed: bool, reverse: bool
+) -> None:
+    heads, d_state = A_log.shape
+    sequences = cut.spans.shape[0]
+    size = states.shape[-1] * states.shape[-2]
+    block = 256
+    grid = (sequences * heads * (-(-size // block)),)
+    kernels.scan[grid](
+        states,
+        gates,
+        A_log,
+        states if outer is None else outer,
+        cut.spans,
+        heads,
+        S=d_state,
+        D=size // d_state,
+        BLOCK=256,
+        TRANSPOSED=transposed,
+        REVERSE=reverse,
+        HAS_OUTER=outer is not None,
+        num_warps=2,
+    )
+
+
+def _forward(
+    v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor, state: Tensor | None, cu_seqlens: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
+    config = default_config(d_state, width, v.dtype)
+    A_log = A_log.contiguous()
+    state = None if state is None else state.contiguous()
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
+    count = cut.table.shape[0]
+    o = v.new_empty((batch, length, heads, width))
+    final = v.new_empty((sequences, heads, d_state, width), dtype=torch.float32)
+    entering = v.new_empty((_kept(v, cu_seqlens), heads, d_state, width), dtype=torch.float32)
+    constants = _constants(d_state, width, config, v)
+    grid = (count * heads,)
+    first: Tensor | None = state
+    if cut.scanned:
+        gates = v.new_empty((count, heads), dtype=torch.float32)
+        summary = dict(constants, TILE=max(config.tile, 32))
+        kernels.summarise[grid](
+            v, b, g, A_log, entering, gates, cut.table, heads, *v.stride(), *b.stride(), *g.stride(), **summary
+        )
+        _scan(entering, gates, A_log, state, cut, transposed=False, reverse=False)
+        first = entering
+    kernels.forward[grid](
+        v, b, c, g, A_log, final if first is None else first, final, o, cut.table, heads,
+        *v.stride(), *b.stride(), *c.stride(), *g.stride(), *o.stride()[:2], HAS_STATE=first is not None, **constants,
+    )  # fmt: skip
+    return o, final, entering
+
+
+def _forward_fake(
+    v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor, state: Tensor | None, cu_seqlens: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
+    return (
+        v.new_empty((batch, length, heads, width)),
+        v.new_empty((sequences, heads, d_state, width), dtype=torch.float32),
+        v.new_empty((_kept(v, cu_seqlens), heads, d_state, width), dtype=torch.float32),
+    )
+
+
+def _backward(
+    do: Tensor,
+    dfinal: Tensor | None,
+    v: Tensor,
+    b: Tensor,
+    c: Tensor,
+    g: Tensor,
+    A_log: Tensor,
+    state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    entering: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
+    config = default_config(d_state, width, v.dtype)
+    rates = A_log.contiguous()
+    first = None if state is None else state.contiguous()
+    dfinal = None if dfinal is None else dfinal.contiguous()
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
+    count = cut.table.shape[0]
+    if cut.scanned:
+        first = entering
+    constants = _constants(d_state, width, config, v)
+    grid = (count * heads,)
+    kept = torch.float32 if v.dtype is torch.float32 else torch.bfloat16
+    tiles = v.new_empty((cut.tiles, heads, width, d_state), dtype=kept)
+    leaving = v.new_empty((count if cut.scanned else 0, heads, width, d_state), dtype=torch.float32)
+    gates = v.new_empty((count, heads), dtype=torch.float32)
+    kernels.replay[grid](
+        v, b, c, g, rates, do, tiles if first is None else first, tiles, leaving, gates, cut.table, heads,
+        *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(),
+        HAS_STATE=first is not None, SUMMARY=cut.scanned, **constants,
+    )  # fmt: skip
+    outer = dfinal
+    if cut.scanned:
+        _scan(leaving, gates, rates, dfinal, cut, transposed=True, reverse=True)
+        outer = leaving
+    dv, db, dc = v.new_empty(v.shape), b.new_empty(b.shape), c.new_empty(c.shape)
+    dg = g.new_empty(g.shape)
+    parts = v.new_empty((count, heads, d_state), dtype=torch.float32)
+    has_initial = state is not None
+    dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
+    kernels.backward[grid](
+        v, b, c, g, rates, do, tiles, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
+        cut.table, heads,
+        *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(),
+        *dv.stride()[:2], *db.stride()[:2], *dg.stride()[:2],
+        HAS_LEAVING=outer is not None, TURNED=cut.scanned, HAS_INITIAL=has_initial, **constants,
+    )  # fmt: skip
+    return dv, db, dc, dg, parts.sum(0).to(A_log.dtype), dinitial
+
+
+def _backward_fake(
+    do: Tensor,
+    dfinal: Tensor | None,
+    v: Tensor,
+    b: Tensor,
+    c: Tensor,
+    g: Tensor,
+    A_log: Tensor,
+    state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    entering: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    _, _, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
+    rows = 0 if state is None else sequences
+    return (
+        v.new_empty(v.shape),
+        b.new_empty(b.shape),
+        c.new_empty(c.shape),
+        g.new_empty(g.shape),
+        A_log.new_empty(A_log.shape),
+        v.new_empty((rows, heads, d_state, width), dtype=torch.float32),
+    )
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs, output[2])
+
+
+def _gradient(ctx: Any, do: Tensor | None, dfinal: Tensor | None, _entering: Tensor | None) -> tuple[Any, ...]:
+    v, b, c, g, A_log, state, cu_seqlens, entering = ctx.saved_tensors
+    if do is None:
+        do = torch.zeros_like(v)
+    grads = torch.ops.hymo.gated_linear_backward(do, dfinal, v, b, c, g, A_log, state, cu_seqlens, entering)
+    return *grads[:5], None if state is None else grads[5].to(state.dtype), None
+
+
+torch.library.impl(_LIBRARY, ("CPU", "CUDA"), _forward)
+torch.library.impl(_LIBRARY + "_backward", ("CPU", "CUDA"), _backward)
+torch.library.register_fake(_LIBRARY, _forward_fake)
+torch.library.register_fake(_LIBRARY + "_backward", _backward_fake)
+torch.library.register_autograd(_LIBRARY, _gradient, setup_context=_setup)
