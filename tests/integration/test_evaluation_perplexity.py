@@ -41,6 +41,41 @@ def test_equals_a_loop_over_documents(model: torch.nn.Module, dataset: Path) -> 
     assert result.token_perplexity == pytest.approx(math.exp(nats / tokens), rel=1e-9)
 
 
+@pytest.mark.parametrize("stride", [None, 20])
+def test_acceptance_equals_a_loop_over_positions(dataset: Path, stride: int | None) -> None:
+    model = build_hymo(load_config("hymo_tiny"), seed=3).double().eval()
+    with torch.no_grad():
+        model.embed.weight[[40, 70, 104, 118]] *= 30  # few candidates, so that heads agree now and then
+    split = open_split(dataset, "validation", ByteTokenizer())
+    windows = EvaluationWindows(split, 40, stride=stride, max_bytes=130, tokenizer=ByteTokenizer())
+    agreed, judged = [0, 0], [0, 0]
+    with torch.no_grad():
+        for text in windows.documents(ByteTokenizer()):
+            ids = torch.tensor([1, *ByteTokenizer().encode(text).tolist()])
+            scored = 0
+            for start in range(0, len(ids) - 1, stride or 40):
+                piece = ids[start : start + 41]
+                new = scored - start  # targets up to here belong to the window before
+                scored = max(scored, start + len(piece) - 1)
+                choice = [int(model(piece[None, : t + 1])[0, -1].argmax()) for t in range(len(piece) - 1)]
+                for t in range(max(new, 0), len(piece) - 1):
+                    chain = model.forward_with_hidden(piece[None, : t + 1])[1][0, -1]
+                    for depth, block in enumerate(model.mtp.blocks, 1):
+                        if t + depth + 1 >= len(piece):
+                            break
+                        chain, out = block(chain, model.embed_tokens(piece[t + depth]))
+                        agreed[depth - 1] += int(model.logits(out).argmax()) == choice[t + depth]
+                        judged[depth - 1] += 1
+                if scored == len(ids) - 1:
+                    break
+    result = evaluate(model, windows, batch_size=2, acceptance=True)
+    assert result.acceptance == tuple(a / j for a, j in zip(agreed, judged, strict=True))
+    assert all(0 < rate < 1 for rate in result.acceptance)
+    assert result.to_dict()["acceptance_2"] == result.acceptance[1]
+    plain = evaluate(model, windows, batch_size=2)
+    assert (plain.acceptance, plain.nats) == ((), result.nats)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 7])
 def test_does_not_depend_on_the_batch_size(model: torch.nn.Module, dataset: Path, batch_size: int) -> None:
     split = open_split(dataset, "validation", ByteTokenizer())

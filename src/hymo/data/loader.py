@@ -14,7 +14,8 @@ fingerprint of the data, to refuse a changed data set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,16 @@ from hymo.data.dataset import Split
 from hymo.data.tokenizer import Tokenizer
 
 Batch = dict[str, NDArray[Any]]
+
+
+def batch_digest(batches: Iterable[Batch]) -> str:
+    """Return 16 hex digits that identify micro-batches: SHA-256 over each one's tokens and boundaries, in order."""
+    digest = hashlib.sha256()
+    for batch in batches:
+        digest.update(np.ascontiguousarray(batch["tokens"], dtype=np.int64).tobytes())
+        if "cu_seqlens" in batch:
+            digest.update(np.ascontiguousarray(batch["cu_seqlens"], dtype=np.int32).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def document_order(n_documents: int, seed: int, epoch: int) -> NDArray[np.int64]:

@@ -117,16 +117,23 @@ class HyMo(nn.Module):
         `target_counts` of the whole. `telemetry` is filled with the blocks' metrics by name; `mtp` off skips the
         prediction heads.
         """
-        hidden, embedded = self._hidden_and_embedded(window.inputs, window.cu_seqlens, telemetry=telemetry)
-        heads = {"main": (hidden, window.targets)}
-        for depth, out in enumerate(self.mtp(hidden, embedded) if mtp else (), 1):
-            heads[f"mtp_{depth}"] = (out, ahead(window.targets, depth))
         weight, cap = self.output_weight, self.config.logit_softcap
-        sums = {n: linear_cross_entropy(h.flatten(0, 1), weight, y.flatten(), cap) for n, (h, y) in heads.items()}
+        sums = {}
+        for depth, (name, hidden) in enumerate(self.head_inputs(window, telemetry, mtp).items()):
+            targets = ahead(window.targets, depth).flatten()
+            sums[name] = linear_cross_entropy(hidden.flatten(0, 1), weight, targets, cap)
         balance = [m.balance_loss for m in self.mixtures() if m.balance_loss is not None]
         if balance and self.training:
             sums["balance"] = torch.stack(balance).sum()
         return sums
+
+    def head_inputs(
+        self, window: Window, telemetry: dict[str, Tensor] | None = None, mtp: bool = True
+    ) -> dict[str, Tensor]:
+        """Inputs of the output head: main (B, T, dim); mtp_d (B, T - d, dim), whose row t is for token t + d + 1."""
+        hidden, embedded = self._hidden_and_embedded(window.inputs, window.cu_seqlens, telemetry=telemetry)
+        chain = self.mtp(hidden, embedded) if mtp else []
+        return {"main": hidden, **{f"mtp_{depth}": out for depth, out in enumerate(chain, 1)}}
 
     def target_counts(self, window: Window) -> dict[str, int]:
         """Targets of each head in a window (tokens, for the balance loss). Cheap on CPU tensors: no device is asked."""

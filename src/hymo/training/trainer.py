@@ -18,7 +18,7 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, TrainingError
 from hymo.core.hardware import match_device
 from hymo.data.heldout import EvaluationWindows
-from hymo.data.loader import PackedLoader
+from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
 from hymo.models import HyMo, Window, build_hymo, split_window
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
@@ -94,6 +94,7 @@ class Trainer:
         self.best_loss: float | None = None
         self.best_step: int | None = None
         self.last_validation: Perplexity | None = None
+        self._loaded: list[dict[str, Any]] = []
         self._saved_step = 0
         self._saved_at = time.monotonic()
 
@@ -121,7 +122,8 @@ class Trainer:
                 meter.add(tokens, time.perf_counter() - began, waited)
                 if logs or self.step == 1:
                     rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}
-                    self._metrics("train", {**record, **meter.read(), **rates, "train/lr_factor": factor})
+                    rates["train/lr_factor"] = factor
+                    self._metrics("train", {**record, **meter.read(), **rates, **self._data_hash()})
                 self._between_steps(stop)
             if stop():
                 self._event("interrupted", step=self.step, signal=stop.signal)
@@ -144,9 +146,8 @@ class Trainer:
         """The micro-batches of one optimizer step, on the CPU."""
         accumulate = self.config.training.grad_accum_steps * self.config.training.dp_size
         if self.loader is not None:
-            batches: list[Batch] = [
-                self.loader.batch_at(self.step, micro=i, n_micro=accumulate) for i in range(accumulate)
-            ]
+            self._loaded = [self.loader.batch_at(self.step, micro=i, n_micro=accumulate) for i in range(accumulate)]
+            batches: Sequence[Batch] = self._loaded
         else:
             assert self._stream is not None
             batches = [batch for _, batch in zip(range(accumulate), self._stream, strict=False)]
@@ -156,6 +157,10 @@ class Trainer:
                     "Give more data, or lower scheduler.total_steps."
                 )
         return [split_window(_tensor(b["tokens"]).long(), _tensor(b.get("cu_seqlens"))) for b in batches]
+
+    def _data_hash(self) -> dict[str, str]:
+        """What identifies the last batch, for `hymo replay` to compare with; only a loader's can be rebuilt."""
+        return {} if self.loader is None else {"data/hash": batch_digest(self._loaded)}
 
     def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], bool]:
         """Forward, backward and update over one global batch: what is worth recording, and whether it trained."""
@@ -243,7 +248,8 @@ class Trainer:
     def _validate(self, stop: StopRequest) -> None:
         assert self.validation is not None
         try:
-            result = evaluate(self.copy.model, self.validation, self.config.training.micro_batch_size, stop)
+            batch_size = self.config.training.micro_batch_size
+            result = evaluate(self.copy.model, self.validation, batch_size, stop, acceptance=True)
         except KeyboardInterrupt:
             return
         self.last_validation = result
