@@ -46,3 +46,17 @@ def exp2(x):
     return tl.inline_asm_elementwise(
         "ex2.approx.ftz.f32 $0, $1;", constraints="=f,f", args=[x], dtype=tl.float32, is_pure=False, pack=1
     )
+
+
+@triton.jit
+def prefetch(pointers):
+    """Ask for the cache lines of `pointers` ahead of their loads; costs no registers, unlike loading early."""
+    if not INTERPRETED:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
+            constraints="=r,l",
+            args=[pointers.to(tl.int64)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hymo.kernels.triton_common import LOG2E, dot, exp2
+from hymo.kernels.triton_common import LOG2E, dot, exp2, prefetch
 
 
 @triton.jit
@@ -147,15 +147,29 @@ def scan(
         state = tl.load(outer + ((sequence * H + head) * S + s) * D + d, mask=inside, other=0.0).to(tl.float32)
     else:
         state = tl.zeros((BLOCK,), tl.float32)
+    step = 1
+    index = first
+    if REVERSE:
+        step = -1
+        index = first + count - 1
+    place = states + head * (S * D) + element
+    size = H.to(tl.int64) * (S * D)
+    limit = tl.where(inside, count, 0)
+    # Four loads ahead of the store: each waits for memory, and the compiler may not move one across the other.
+    next0 = tl.load(place + index * size, mask=inside, other=0.0)
+    next1 = tl.load(place + (index + step) * size, mask=limit > 1, other=0.0)
+    next2 = tl.load(place + (index + 2 * step) * size, mask=limit > 2, other=0.0)
+    next3 = tl.load(place + (index + 3 * step) * size, mask=limit > 3, other=0.0)
     for n in range(0, count):
-        index = first + n
-        if REVERSE:
-            index = first + count - 1 - n
-        where = states + (index * H + head) * (S * D) + element
-        added = tl.load(where, mask=inside, other=0.0)
+        added = next0
+        next0 = next1
+        next1 = next2
+        next2 = next3
+        next3 = tl.load(place + (index + 4 * step) * size, mask=limit > n + 4, other=0.0)
         total = tl.load(gates + index * H + head)
-        tl.store(where, state, mask=inside)
+        tl.store(place + index * size, state, mask=inside)
         state = state * tl.exp2(rate * total) + added
+        index += step
 
 
 @triton.jit
@@ -187,15 +201,20 @@ def forward(
     else:
         state = tl.zeros((BS, BD), tl.float32)
     apart = rows[:, None] ^ columns[None, :]
-    unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
         live = offset + rows < length
         values = _load(v, rows, d, v_t, v_d, live, D, BD)
-        writes = dot(unit, _load(b, rows, s, b_t, b_s, live, S, BS), OPERAND)
-        reads = dot(unit, _load(c, rows, s, c_t, c_s, live, S, BS), OPERAND)
+        writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(tl.float32)
+        reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(tl.float32)
         gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
-        scores = tl.zeros((TILE, TILE), tl.float32)
+        ahead = tl.minimum(rows + TILE, length - 1 - offset)
+        prefetch(v + ahead * v_t)
+        prefetch(b + ahead * b_t)
+        prefetch(c + ahead * c_t)
+        prefetch(g + ahead * g_t)
+        # Only the diagonal of this product is kept, the pairs of a row with itself, which cross no decay.
+        scores = dot(reads, tl.trans(writes.to(OPERAND)), OPERAND)
         until = gate
         after = tl.zeros_like(gate)
         total = gate
@@ -204,15 +223,13 @@ def forward(
                 right = (rows & (1 << level)) != 0
                 _factor, scaled = _scaled(tl.where(right, until, after), right, rate, reads, writes)
                 scaled = scaled.to(OPERAND)
-                # Pairs of larger levels are overwritten later, those at or above the diagonal in the end.
+                # Pairs of larger levels are overwritten later, those above the diagonal in the end.
                 scores = tl.where(apart >= (1 << level), dot(scaled, tl.trans(scaled), OPERAND), scores)
                 sibling = _sibling(total, rows, 1 << level)
                 until += tl.where(right, sibling, 0.0)
                 after += tl.where(right, 0.0, sibling)
                 total += sibling
-        diagonal = tl.sum(reads * writes, 1)
-        scores = tl.where(rows[:, None] > columns[None, :], scores, 0.0)
-        scores = tl.where(apart == 0, diagonal[:, None], scores)
+        scores = tl.where(rows[:, None] >= columns[None, :], scores, 0.0)
         into = reads * tl.exp2(rate[None, :] * until[:, None])
         out = writes * tl.exp2(rate[None, :] * after[:, None])
         result = dot(scores, values, OPERAND) + dot(into, state, OPERAND)
@@ -248,7 +265,6 @@ def replay(
     index = (program // H).to(tl.int64)
     row, start, end, _sequence, _first, _last, tile = _segment(table, index)
     rows = tl.arange(0, TILE)
-    columns = tl.arange(0, TILE)
     s = tl.arange(0, BS)
     d = tl.arange(0, BD)
     rate = _rates(A_log, head, s, S)
@@ -275,6 +291,13 @@ def replay(
         values = _load(v, rows, d, v_t, v_d, live, D, BD)
         writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(tl.float32)
         gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        ahead = tl.minimum(rows + TILE, length - 1 - offset)
+        prefetch(v + ahead * v_t)
+        prefetch(b + ahead * b_t)
+        prefetch(g + ahead * g_t)
+        if SUMMARY:
+            prefetch(c + ahead * c_t)
+            prefetch(do + ahead * do_t)
         until, after, total = _spans(gate, rows, TILE)
         if SUMMARY:
             reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(tl.float32)
@@ -337,25 +360,42 @@ def backward(
     if HAS_LEAVING:
         where = place if TURNED else turned
         grad = tl.load(leaving + (index * H + head) * (S * D) + where, mask=inside, other=0.0).to(tl.float32)
-    rate_grad = tl.zeros((BS,), tl.float32)
+    rate_grad = tl.zeros((TILE, BS), tl.float32)
+    lines = tl.arange(0, 16)
     later = rows[:, None] > columns[None, :]
     apart = rows[:, None] ^ columns[None, :]
     unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
+    onwards = tl.where(rows[:, None] <= columns[None, :], 1.0, 0.0).to(OPERAND)
+    before = tl.where(later, 1.0, 0.0).to(OPERAND)
+    ones = tl.full((TILE, BD), 1.0, tl.float32).to(OPERAND)
     for n in range(0, count):
         offset = (count - 1 - n) * TILE
         live = offset + rows < length
         values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
         grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
-        writes = dot(unit, _load(b, rows, s, b_t, b_s, live, S, BS), OPERAND)
-        reads = dot(unit, _load(c, rows, s, c_t, c_s, live, S, BS), OPERAND)
+        raw_writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)
+        raw_reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND)
         gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
         state = tl.load(tiles + place, mask=inside, other=0.0)
+        if n + 1 < count:
+            prefetch(v + (rows - TILE) * v_t)
+            prefetch(do + (rows - TILE) * do_t)
+            prefetch(b + (rows - TILE) * b_t)
+            prefetch(c + (rows - TILE) * c_t)
+            prefetch(g + (rows - TILE) * g_t)
+            prefetch(tiles - H * (S * D) + lines * (S * D // 16))
 
-        # P = dO V^T below the diagonal and its transpose above it, each from its own product.
-        products = tl.where(later, dot(grads, tl.trans(values), OPERAND), dot(values, tl.trans(grads), OPERAND))
-        product = tl.sum(grads.to(tl.float32) * values.to(tl.float32), 1)
-        scores = tl.zeros((TILE, TILE), tl.float32)
-        reads_inside = tl.zeros((TILE, BS), tl.float32)
+        # Products with the unit matrix put the keys where products put their results, for all that follows.
+        writes = dot(unit, raw_writes, OPERAND)
+        reads = dot(unit, raw_reads, OPERAND)
+        # P = dO V^T, and its transpose from a product of its own.
+        products = dot(grads, tl.trans(values), OPERAND)
+        turned_products = dot(values, tl.trans(grads), OPERAND)
+        itself = tl.where(apart == 0, products, 0.0)
+        products = tl.where(later, products, 0.0)
+        turned_products = tl.where(later, 0.0, turned_products)
+        scores = dot(raw_reads, tl.trans(raw_writes), OPERAND)
+        reads_grad = tl.zeros((TILE, BS), tl.float32)
         writes_inside = tl.zeros((TILE, BS), tl.float32)
         until = gate
         after = tl.zeros_like(gate)
@@ -366,10 +406,9 @@ def backward(
                 factor, scaled = _scaled(tl.where(right, until, after), right, rate, reads, writes)
                 scaled = scaled.to(OPERAND)
                 scores = tl.where(apart >= (1 << level), dot(scaled, tl.trans(scaled), OPERAND), scores)
-                covered = tl.where((apart >= (1 << level)) & (apart < (2 << level)), products, 0.0)
-                crossed = factor * dot(covered, scaled, OPERAND)
-                reads_inside += tl.where(right[:, None], crossed, 0.0)
-                writes_inside += tl.where(right[:, None], 0.0, crossed)
+                covered = (apart >> level) == 1
+                reads_grad += factor * dot(tl.where(covered, products, 0.0), scaled, OPERAND)
+                writes_inside += factor * dot(tl.where(covered, turned_products, 0.0), scaled, OPERAND)
                 sibling = _sibling(totals, rows, 1 << level)
                 until += tl.where(right, sibling, 0.0)
                 after += tl.where(right, 0.0, sibling)
@@ -379,31 +418,27 @@ def backward(
         from_start = exp2(rate[None, :] * until[:, None])
         to_end = exp2(rate[None, :] * after[:, None])
         decay = tl.exp2(rate * total)
-        reads_state = from_start * dot(grads, state, OPERAND)
+        reads_grad += from_start * dot(grads, state, OPERAND)
         writes_state = to_end * dot(values, grad, OPERAND)
 
-        x = reads * (reads_state + reads_inside) - writes * writes_inside
-        y = writes * writes_state
-        across = decay * tl.sum(grad * state.to(tl.float32), 0)
-        by_read = tl.sum(x * plain[None, :], 1)
-        by_write = tl.sum(y * plain[None, :], 1)
-        gate_grad = tl.cumsum(by_read, 0, reverse=True) + (tl.cumsum(by_write, 0) - by_write)
-        gate_grad += tl.sum(across * plain, 0)
-        rate_grad += tl.sum(until[:, None] * x + after[:, None] * y, 0) + total * across
-        tl.store(dg + rows * dg_t, gate_grad.to(dg.dtype.element_ty), mask=live)
+        # What flows across token t: reads from t on of what was written before t, in this tile or across all of it.
+        flow = dot(onwards, reads * reads_grad - writes * writes_inside, OPERAND)
+        flow += dot(before, writes * writes_state, OPERAND)
+        flow += dot(ones, grad * decay[None, :] * state.to(tl.float32), OPERAND)
+        rate_grad += gate[:, None] * flow
+        tl.store(dg + rows * dg_t, tl.sum(flow * plain[None, :], 1).to(dg.dtype.element_ty), mask=live)
 
         # The diagonal crosses no decay: it joins the keys' gradients only after the gates' are formed.
         mask = live[:, None]
         if S != BS:
             mask = mask & (s < S)[None, :]
         key = rows[:, None] * db_t + s[None, :]
-        read_grad = reads_state + reads_inside + product[:, None] * writes
-        write_grad = writes_state + writes_inside + product[:, None] * reads
-        tl.store(dc + key, read_grad.to(dc.dtype.element_ty), mask=mask)
-        tl.store(db + key, write_grad.to(db.dtype.element_ty), mask=mask)
+        reads_grad += dot(itself, raw_writes, OPERAND)
+        writes_grad = writes_inside + writes_state + dot(itself, raw_reads, OPERAND)
+        tl.store(dc + key, reads_grad.to(dc.dtype.element_ty), mask=mask)
+        tl.store(db + key, writes_grad.to(db.dtype.element_ty), mask=mask)
 
-        scores = tl.where(later, scores, 0.0)
-        scores = tl.where(apart == 0, tl.sum(reads * writes, 1)[:, None], scores)
+        scores = tl.where(rows[:, None] >= columns[None, :], scores, 0.0)
         turned_grads = tl.trans(grads)
         value_grad = dot(turned_grads, scores, OPERAND) + dot(grad, tl.trans((writes * to_end).to(OPERAND)), OPERAND)
         mask = live[:, None]
@@ -421,7 +456,7 @@ def backward(
         dc -= TILE * db_t
         dg -= TILE * dg_t
         tiles -= H * (S * D)
-    tl.store(dA + (index * H + head) * S + s, rate_grad * plain, mask=s < S)
+    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * plain, mask=s < S)
     if HAS_INITIAL:
         if first != 0:
             tl.store(dinitial + (sequence * H + head) * (S * D) + turned, grad, mask=inside)
