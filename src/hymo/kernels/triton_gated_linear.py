@@ -5,9 +5,10 @@ all >= 0, times a rate < 0, so no exponent is ever positive and no difference of
 the pairs of rows are split into levels as in `hymo.kernels.gated_linear`; a row is a reader or a writer at a level, so
 one matrix U holds the scaled keys of both, and U U^T, which is symmetric, holds the scores of the level.
 
-    replay     forward over a segment, storing the state that enters each tile (transposed) for `backward`, and the
-               segment's part of the gradient of its entering state
-    backward   from the last tile to the first
+    read_gradient    forward over a segment: gradients of read keys; the states that enter tiles, transposed
+    write_gradient   backward over a segment: gradients of write keys, values, gates and states
+
+Each of the two needs few enough registers for several programs per multiprocessor; one kernel for both did not.
 
 Transposed products are formed by swapping operands: Triton before 3.7.1 miscompiles a transposed accumulator on Hopper.
 """
@@ -249,14 +250,17 @@ def forward(
 
 
 @triton.jit
-def replay(
-    v, b, c, g, A_log, do, entering, tiles, returned, gates, table, H,
-    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d,
+def read_gradient(
+    v, b, c, g, A_log, do, entering, tiles, returned, gates, dc, by_read, dA, table, H,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, dc_b, dc_t,
+    dg_b, dg_t,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
     HAS_STATE: tl.constexpr, SUMMARY: tl.constexpr,
 ):  # fmt: skip
-    """States that enter the tiles -> tiles (tiles, H, D, S).
+    """Forward over a segment: gradients of the read keys, and what `write_gradient` needs.
 
+    tiles (tiles, H, D, S): the state that enters each tile. by_read (B, T, H): what each read adds to the gradient of
+    the log decays before it, summed over states with their rates. dA (segments, H, S): the reads' part for A_log.
     SUMMARY: the gradient of each segment's entering state for no gradient of its leaving state -> returned
     (segments, H, D, S), and its sum of gates -> gates.
     """
@@ -265,15 +269,17 @@ def replay(
     index = (program // H).to(tl.int64)
     row, start, end, _sequence, _first, _last, tile = _segment(table, index)
     rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
     s = tl.arange(0, BS)
     d = tl.arange(0, BD)
     rate = _rates(A_log, head, s, S)
     v += row * v_b + start * v_t + head * v_h
     b += row * b_b + start * b_t + head * b_h
+    c += row * c_b + start * c_t + head * c_h
     g += row * g_b + start * g_t + head * g_h
-    if SUMMARY:
-        c += row * c_b + start * c_t + head * c_h
-        do += row * do_b + start * do_t + head * do_h
+    do += row * do_b + start * do_t + head * do_h
+    dc += row * dc_b + start * dc_t + head * S
+    by_read += row * dg_b + start * dg_t + head
     tiles += (tile * H + head) * (S * D)
     inside = (d < D)[:, None] & (s < S)[None, :]
     place = d[:, None] * S + s[None, :]
@@ -283,50 +289,85 @@ def replay(
     else:
         state = tl.zeros((BD, BS), tl.float32)
     back = tl.zeros((BD, BS), tl.float32)
+    rate_grad = tl.zeros((TILE, BS), tl.float32)
+    later = rows[:, None] > columns[None, :]
+    apart = rows[:, None] ^ columns[None, :]
+    unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
+    onwards = tl.where(later, 0.0, 1.0).to(OPERAND)
     seen = 0.0
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
-        tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
         live = offset + rows < length
-        values = _load(v, rows, d, v_t, v_d, live, D, BD)
-        writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(tl.float32)
+        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
+        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        raw_writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)
+        raw_reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND)
         gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
         ahead = tl.minimum(rows + TILE, length - 1 - offset)
         prefetch(v + ahead * v_t)
+        prefetch(do + ahead * do_t)
         prefetch(b + ahead * b_t)
+        prefetch(c + ahead * c_t)
         prefetch(g + ahead * g_t)
+        # Products with the unit matrix put the keys where products put their results, for all that follows.
+        writes = dot(unit, raw_writes, OPERAND)
+        reads = dot(unit, raw_reads, OPERAND)
+        products = dot(grads, tl.trans(values), OPERAND)
+        read_grad = tl.zeros((TILE, BS), tl.float32)
+        until = gate
+        after = tl.zeros_like(gate)
+        totals = gate
+        for level in tl.static_range(0, 7):
+            if (1 << level) < TILE:
+                right = (rows & (1 << level)) != 0
+                factor = exp2(rate[None, :] * tl.where(right, until, after)[:, None])
+                covered = tl.where(((apart >> level) == 1) & later, products, 0.0)
+                read_grad += factor * dot(covered, writes * factor, OPERAND)
+                sibling = _sibling(totals, rows, 1 << level)
+                until += tl.where(right, sibling, 0.0)
+                after += tl.where(right, 0.0, sibling)
+                totals += sibling
+        total = tl.max(totals, 0)
+        into = exp2(rate[None, :] * until[:, None])
+        read_grad += into * dot(grads, state, OPERAND)
+        # What flows across token t into reads from t on; pairs of a row with itself cross no decay and join later.
+        flow = dot(onwards, reads * read_grad, OPERAND)
+        rate_grad += gate[:, None] * flow
+        tl.store(by_read + rows * dg_t, tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E), mask=live)
+        read_grad += tl.sum(tl.where(apart == 0, products, 0.0), 1)[:, None] * writes
+        mask = live[:, None]
+        if S != BS:
+            mask = mask & (s < S)[None, :]
+        tl.store(dc + rows[:, None] * dc_t + s[None, :], read_grad.to(dc.dtype.element_ty), mask=mask)
+        tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
         if SUMMARY:
-            prefetch(c + ahead * c_t)
-            prefetch(do + ahead * do_t)
-        until, after, total = _spans(gate, rows, TILE)
-        if SUMMARY:
-            reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(tl.float32)
-            grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
-            into = reads * tl.exp2(rate[None, :] * (seen + until)[:, None])
-            back += dot(tl.trans(grads), into, OPERAND)
-            c += TILE * c_t
-            do += TILE * do_t
-        out = writes * tl.exp2(rate[None, :] * after[:, None])
-        state = state * tl.exp2(rate * total)[None, :] + dot(tl.trans(values.to(OPERAND)), out, OPERAND)
+            back += dot(tl.trans(grads), reads * into * tl.exp2(rate * seen)[None, :], OPERAND)
+        out = writes * exp2(rate[None, :] * after[:, None])
+        state = state * tl.exp2(rate * total)[None, :] + dot(tl.trans(values), out, OPERAND)
         seen += total
         v += TILE * v_t
         b += TILE * b_t
+        c += TILE * c_t
         g += TILE * g_t
+        do += TILE * do_t
+        dc += TILE * dc_t
+        by_read += TILE * dg_t
         tiles += H * (S * D)
+    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * rate * (1.0 / LOG2E), mask=s < S)
     if SUMMARY:
         tl.store(returned + (index * H + head) * (S * D) + place, back, mask=inside)
         tl.store(gates + index * H + head, seen)
 
 
 @triton.jit
-def backward(
-    v, b, c, g, A_log, do, tiles, leaving, dv, db, dc, dg, dA, dinitial, table, H,
+def write_gradient(
+    v, b, c, g, A_log, do, tiles, leaving, by_read, dv, db, dg, dA, dinitial, table, H,
     v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d,
     dv_b, dv_t, db_b, db_t, dg_b, dg_t,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
     HAS_LEAVING: tl.constexpr, TURNED: tl.constexpr, HAS_INITIAL: tl.constexpr,
 ):  # fmt: skip
-    """All gradients. dA (segments, H, S) holds each program's part of the gradient of A_log.
+    """Backward over a segment, after `read_gradient`: gradients of values, write keys, gates and initial states.
 
     leaving: gradients of the states that leave the segments, (segments, H, D, S) if TURNED, else (segments, H, S, D).
     """
@@ -339,7 +380,6 @@ def backward(
     s = tl.arange(0, BS)
     d = tl.arange(0, BD)
     rate = _rates(A_log, head, s, S)
-    plain = rate * (1.0 / LOG2E)  # natural base, for gradients
     length = (end - start).to(tl.int32)
     count = (length + TILE - 1) // TILE
     at = start + (count - 1) * TILE  # the last tile's first token
@@ -350,8 +390,8 @@ def backward(
     do += row * do_b + at * do_t + head * do_h
     dv += row * dv_b + at * dv_t + head * D
     db += row * db_b + at * db_t + head * S
-    dc += row * db_b + at * db_t + head * S
     dg += row * dg_b + at * dg_t + head
+    by_read += row * dg_b + at * dg_t + head
     tiles += ((tile + count - 1) * H + head) * (S * D)
     inside = (d < D)[:, None] & (s < S)[None, :]
     place = d[:, None] * S + s[None, :]
@@ -361,13 +401,14 @@ def backward(
         where = place if TURNED else turned
         grad = tl.load(leaving + (index * H + head) * (S * D) + where, mask=inside, other=0.0).to(tl.float32)
     rate_grad = tl.zeros((TILE, BS), tl.float32)
-    lines = tl.arange(0, 16)
     later = rows[:, None] > columns[None, :]
+    earlier = rows[:, None] < columns[None, :]
     apart = rows[:, None] ^ columns[None, :]
     unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
-    onwards = tl.where(rows[:, None] <= columns[None, :], 1.0, 0.0).to(OPERAND)
+    onwards = tl.where(later, 0.0, 1.0).to(OPERAND)
     before = tl.where(later, 1.0, 0.0).to(OPERAND)
     ones = tl.full((TILE, BD), 1.0, tl.float32).to(OPERAND)
+    lines = tl.arange(0, 16)
     for n in range(0, count):
         offset = (count - 1 - n) * TILE
         live = offset + rows < length
@@ -376,7 +417,6 @@ def backward(
         raw_writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)
         raw_reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND)
         gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
-        state = tl.load(tiles + place, mask=inside, other=0.0)
         if n + 1 < count:
             prefetch(v + (rows - TILE) * v_t)
             prefetch(do + (rows - TILE) * do_t)
@@ -384,19 +424,11 @@ def backward(
             prefetch(c + (rows - TILE) * c_t)
             prefetch(g + (rows - TILE) * g_t)
             prefetch(tiles - H * (S * D) + lines * (S * D // 16))
-
-        # Products with the unit matrix put the keys where products put their results, for all that follows.
         writes = dot(unit, raw_writes, OPERAND)
         reads = dot(unit, raw_reads, OPERAND)
-        # P = dO V^T, and its transpose from a product of its own.
-        products = dot(grads, tl.trans(values), OPERAND)
-        turned_products = dot(values, tl.trans(grads), OPERAND)
-        itself = tl.where(apart == 0, products, 0.0)
-        products = tl.where(later, products, 0.0)
-        turned_products = tl.where(later, 0.0, turned_products)
+        products = dot(values, tl.trans(grads), OPERAND)  # the transpose of P = dO V^T
         scores = dot(raw_reads, tl.trans(raw_writes), OPERAND)
-        reads_grad = tl.zeros((TILE, BS), tl.float32)
-        writes_inside = tl.zeros((TILE, BS), tl.float32)
+        inside_grad = tl.zeros((TILE, BS), tl.float32)
         until = gate
         after = tl.zeros_like(gate)
         totals = gate
@@ -406,46 +438,43 @@ def backward(
                 factor, scaled = _scaled(tl.where(right, until, after), right, rate, reads, writes)
                 scaled = scaled.to(OPERAND)
                 scores = tl.where(apart >= (1 << level), dot(scaled, tl.trans(scaled), OPERAND), scores)
-                covered = (apart >> level) == 1
-                reads_grad += factor * dot(tl.where(covered, products, 0.0), scaled, OPERAND)
-                writes_inside += factor * dot(tl.where(covered, turned_products, 0.0), scaled, OPERAND)
+                covered = tl.where(((apart >> level) == 1) & earlier, products, 0.0)
+                inside_grad += factor * dot(covered, scaled, OPERAND)
                 sibling = _sibling(totals, rows, 1 << level)
                 until += tl.where(right, sibling, 0.0)
                 after += tl.where(right, 0.0, sibling)
                 totals += sibling
-
         total = tl.max(totals, 0)
-        from_start = exp2(rate[None, :] * until[:, None])
-        to_end = exp2(rate[None, :] * after[:, None])
         decay = tl.exp2(rate * total)
-        reads_grad += from_start * dot(grads, state, OPERAND)
-        writes_state = to_end * dot(values, grad, OPERAND)
-
-        # What flows across token t: reads from t on of what was written before t, in this tile or across all of it.
-        flow = dot(onwards, reads * reads_grad - writes * writes_inside, OPERAND)
-        flow += dot(before, writes * writes_state, OPERAND)
-        flow += dot(ones, grad * decay[None, :] * state.to(tl.float32), OPERAND)
-        rate_grad += gate[:, None] * flow
-        tl.store(dg + rows * dg_t, tl.sum(flow * plain[None, :], 1).to(dg.dtype.element_ty), mask=live)
-
-        # The diagonal crosses no decay: it joins the keys' gradients only after the gates' are formed.
-        mask = live[:, None]
-        if S != BS:
-            mask = mask & (s < S)[None, :]
-        key = rows[:, None] * db_t + s[None, :]
-        reads_grad += dot(itself, raw_writes, OPERAND)
-        writes_grad = writes_inside + writes_state + dot(itself, raw_reads, OPERAND)
-        tl.store(dc + key, reads_grad.to(dc.dtype.element_ty), mask=mask)
-        tl.store(db + key, writes_grad.to(db.dtype.element_ty), mask=mask)
-
-        scores = tl.where(rows[:, None] >= columns[None, :], scores, 0.0)
+        out = exp2(rate[None, :] * after[:, None])
+        scores = tl.where(earlier, 0.0, scores)
         turned_grads = tl.trans(grads)
-        value_grad = dot(turned_grads, scores, OPERAND) + dot(grad, tl.trans((writes * to_end).to(OPERAND)), OPERAND)
+        value_grad = dot(turned_grads, scores, OPERAND) + dot(grad, tl.trans((writes * out).to(OPERAND)), OPERAND)
         mask = live[:, None]
         if D != BD:
             mask = mask & (d < D)[None, :]
         tl.store(dv + rows[:, None] * dv_t + d[None, :], tl.trans(value_grad).to(dv.dtype.element_ty), mask=mask)
-        grad = grad * decay[None, :] + dot(turned_grads, reads * from_start, OPERAND)
+        leaving_grad = out * dot(values, grad, OPERAND)
+
+        # What flows across token t, less what `read_gradient` counted: writes before t read after the tile, and all
+        # that crosses the tile, but not what is written from t on.
+        flow = dot(before, writes * leaving_grad, OPERAND) - dot(onwards, writes * inside_grad, OPERAND)
+        state = tl.load(tiles + place, mask=inside, other=0.0)
+        flow += dot(ones, grad * decay[None, :] * state.to(tl.float32), OPERAND)
+        rate_grad += gate[:, None] * flow
+        read_part = tl.load(by_read + rows * dg_t, mask=live, other=0.0)
+        gate_grad = read_part + tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E)
+        tl.store(dg + rows * dg_t, gate_grad.to(dg.dtype.element_ty), mask=live)
+
+        # Pairs of a row with itself cross no decay: they join after the flow is known.
+        mask = live[:, None]
+        if S != BS:
+            mask = mask & (s < S)[None, :]
+        write_grad = inside_grad + leaving_grad + tl.sum(tl.where(apart == 0, products, 0.0), 1)[:, None] * reads
+        tl.store(db + rows[:, None] * db_t + s[None, :], write_grad.to(db.dtype.element_ty), mask=mask)
+
+        into = reads * exp2(rate[None, :] * until[:, None])
+        grad = grad * decay[None, :] + dot(turned_grads, into, OPERAND)
         v -= TILE * v_t
         b -= TILE * b_t
         c -= TILE * c_t
@@ -453,10 +482,10 @@ def backward(
         do -= TILE * do_t
         dv -= TILE * dv_t
         db -= TILE * db_t
-        dc -= TILE * db_t
         dg -= TILE * dg_t
+        by_read -= TILE * dg_t
         tiles -= H * (S * D)
-    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * plain, mask=s < S)
+    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * rate * (1.0 / LOG2E), mask=s < S)
     if HAS_INITIAL:
         if first != 0:
             tl.store(dinitial + (sequence * H + head) * (S * D) + turned, grad, mask=inside)

@@ -175,28 +175,27 @@ def _backward(
     tiles = v.new_empty((cut.tiles, heads, width, d_state), dtype=kept)
     leaving = v.new_empty((count if cut.scanned else 0, heads, width, d_state), dtype=torch.float32)
     gates = v.new_empty((count, heads), dtype=torch.float32)
-    kernels.replay[grid](
-        v, b, c, g, rates, do, tiles if first is None else first, tiles, leaving, gates, cut.table, heads,
-        *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(),
+    dv, db, dc, dg = v.new_empty(v.shape), b.new_empty(b.shape), c.new_empty(c.shape), g.new_empty(g.shape)
+    by_read = g.new_empty(g.shape, dtype=torch.float32)
+    parts = v.new_empty((2, count, heads, d_state), dtype=torch.float32)
+    inputs = (*v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride())
+    kernels.read_gradient[grid](
+        v, b, c, g, rates, do, tiles if first is None else first, tiles, leaving, gates, dc, by_read, parts[0],
+        cut.table, heads, *inputs, *dc.stride()[:2], *dg.stride()[:2],
         HAS_STATE=first is not None, SUMMARY=cut.scanned, **constants,
     )  # fmt: skip
     outer = dfinal
     if cut.scanned:
         _scan(leaving, gates, rates, dfinal, cut, transposed=True, reverse=True)
         outer = leaving
-    dv, db, dc = v.new_empty(v.shape), b.new_empty(b.shape), c.new_empty(c.shape)
-    dg = g.new_empty(g.shape)
-    parts = v.new_empty((count, heads, d_state), dtype=torch.float32)
     has_initial = state is not None
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
-    kernels.backward[grid](
-        v, b, c, g, rates, do, tiles, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
-        cut.table, heads,
-        *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(),
-        *dv.stride()[:2], *db.stride()[:2], *dg.stride()[:2],
+    kernels.write_gradient[grid](
+        v, b, c, g, rates, do, tiles, tiles if outer is None else outer, by_read, dv, db, dg, parts[1], dinitial,
+        cut.table, heads, *inputs, *dv.stride()[:2], *db.stride()[:2], *dg.stride()[:2],
         HAS_LEAVING=outer is not None, TURNED=cut.scanned, HAS_INITIAL=has_initial, **constants,
     )  # fmt: skip
-    return dv, db, dc, dg, parts.sum(0).to(A_log.dtype), dinitial
+    return dv, db, dc, dg, parts.sum((0, 1)).to(A_log.dtype), dinitial
 
 
 def _backward_fake(
