@@ -9,6 +9,7 @@ import pytest
 from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer, prepare, sample_paths
+from hymo.training.run import open_run, run_folder
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,19 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small(tmp_path: Path, dataset: Path) -> HyMoConfig:
     """hymo_tiny, smaller still: 12 steps of 4 x 64 tokens, fp32 Newton-Schulz."""
+    return _small(tmp_path, dataset)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
+    """The folder of a run of `small` that has ended, with checkpoints 3, 6, 9 and 12. Copy it to change it."""
+    config = derive_config(_small(tmp_path_factory.mktemp("runs"), dataset), training={"checkpoint_interval": 3})
+    with open_run(derive_config(config, training={"keep_last": 9})) as trainer:
+        trainer.train()
+    return run_folder(config)
+
+
+def _small(folder: Path, dataset: Path) -> HyMoConfig:
     return derive_config(
         load_config("hymo_tiny"),
         model={"dim": 32, "gdn_d_inner": 64, "n_routed_experts": 4, "moe_inter_dim": 32, "gdn_chunk_size": 16},
@@ -37,5 +51,5 @@ def small(tmp_path: Path, dataset: Path) -> HyMoConfig:
             "checkpoint_interval": 6,
             "log_interval": 1,
         },
-        run={"output_dir": str(tmp_path), "data": str(dataset), "device": "cpu", "name": "small"},
+        run={"output_dir": str(folder), "data": str(dataset), "device": "cpu", "name": "small"},
     )

@@ -18,9 +18,14 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = (
     ("demo", "hymo.cli.demo:demo", "Train, evaluate and sample a small model on the packaged text, on a CPU."),
     ("train", "hymo.cli.train:train", "Train a model, or resume a run."),
+    ("watch", "hymo.cli.watch:watch", "Show a run as it goes."),
+    ("plot", "hymo.cli.plot:plot", "Draw curves of runs."),
+    ("replay", "hymo.cli.replay:replay", "Rebuild what a step was trained on."),
+    ("checkpoint", "hymo.cli.checkpoint:app", "List, verify and prune checkpoints."),
     ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
     ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
     ("plan", "hymo.cli.plan:plan", "Tell memory, time and cost of a run before it starts."),
+    ("doctor", "hymo.cli.doctor:doctor", "Say what is installed, which fast paths are on, and why not."),
     ("config", "hymo.cli.config:app", "List presets and show resolved configurations."),
     ("data", "hymo.cli.data:app", "Turn text into training shards."),
 )

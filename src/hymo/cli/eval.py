@@ -21,7 +21,7 @@ def evaluate(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     json: Json = False,
 ) -> None:
-    """Measure bits per byte, byte perplexity and token perplexity of a checkpoint on held-out text.
+    """Measure bits per byte, perplexities and the prediction heads' acceptance of a checkpoint on held-out text.
 
     Args:
         checkpoint: Checkpoint folder, or a run folder (its newest whole checkpoint).
@@ -51,7 +51,7 @@ def evaluate(
         max_bytes=max_bytes,
         tokenizer=tokenizer,
     )
-    result = run(model, windows, batch_size)
+    result = run(model, windows, batch_size, acceptance=True)
     facts = {
         "checkpoint": str(checkpoint),
         "step": manifest.step,
@@ -69,6 +69,7 @@ def evaluate(
         ("byte perplexity", f"{result.byte_perplexity:.4f}"),
         ("token perplexity", f"{result.token_perplexity:.4f}"),
         ("nats per token", f"{result.loss:.4f}"),
+        *((f"drafts of head {depth} that agree", f"{rate:.1%}") for depth, rate in enumerate(result.acceptance, 1)),
         ("text", f"{result.bytes:,} bytes, {result.tokens:,} tokens"),
     ]
     print_table(f"{checkpoint}, step {manifest.step}, {split} of {source}", ("measure", "value"), rows)

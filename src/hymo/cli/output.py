@@ -21,29 +21,29 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table to stdout, framed on a terminal and plain elsewhere; all columns but the first align right."""
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
+    """Write a table to stdout, framed on a terminal and plain elsewhere; columns align right, those in `left` left."""
     if sys.stdout.isatty():
-        _print_rich(title, columns, rows)
+        _print_rich(title, columns, rows, left)
         return
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
     print(title)
     for row in (columns, *rows):
         first, *rest = (
-            cell.ljust(width) if i == 0 else cell.rjust(width)
+            cell.ljust(width) if i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         print("  " + "  ".join((first, *rest)).rstrip())
 
 
-def _print_rich(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_rich(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right")
+        table.add_column(column, justify="left" if i in left else "right")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,13 +124,19 @@ class Checkpointer:
     def prune(self, best: int | None = None) -> list[Path]:
         """Delete whole checkpoints beyond the newest `keep_last`, the best and every `keep_every`-th; return them."""
         whole = [(path, manifest.step) for path, manifest in verified(self.folder, self._report)]
-        removed = []
-        for path, step in whole[self._keep_last :]:
-            kept_for_good = self._keep_every is not None and step % self._keep_every == 0
-            if step != best and not kept_for_good:
-                shutil.rmtree(path)
-                removed.append(path)
+        removed = surplus(whole, self._keep_last, self._keep_every, best)
+        for path in removed:
+            shutil.rmtree(path)
         return removed
+
+
+def surplus(whole: Sequence[tuple[Path, int]], keep_last: int, keep_every: int | None, best: int | None) -> list[Path]:
+    """Which of the whole checkpoints (folder, step), newest first, retention does not keep."""
+    return [
+        path
+        for path, step in whole[keep_last:]
+        if step != best and not (keep_every is not None and step % keep_every == 0)
+    ]
 
 
 def _stage(source: dict[str, Any], staging: dict[str, Any]) -> None:

@@ -36,6 +36,8 @@ class JsonlSink:
         for name, file in self._files.items():
             if file.tell() == 0:
                 self._write(name, {"schema": SCHEMA})
+            elif _cut_short(folder / name):
+                file.write("\n")
 
     def on_metrics(self, record: Mapping[str, Any]) -> None:
         """Append numbers; what is not finite becomes null."""
@@ -54,6 +56,13 @@ class JsonlSink:
         file = self._files[name]
         file.write(json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n")
         file.flush()
+
+
+def _cut_short(path: Path) -> bool:
+    """Whether a crash left half a line at the end of a file: what comes next must not join it."""
+    with path.open("rb") as stream:
+        stream.seek(-1, 2)
+        return stream.read() != b"\n"
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ import torch
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.load import config_hash, dump_config, load_config
-from hymo.data import EvaluationWindows, PackedLoader, load_tokenizer, open_split
+from hymo.data import EvaluationWindows, PackedLoader, Split, load_tokenizer, open_split
 from hymo.models.checkpoint import CHECKPOINTS, list_checkpoints
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.metrics import Callback, JsonlSink
@@ -52,18 +52,11 @@ def open_run(config: HyMoConfig, callbacks: Sequence[Callback] = ()) -> Iterator
     train = open_split(config.run.data, "train", tokenizer)
     heldout = open_split(config.run.data, "validation", tokenizer)
     cfg = config.training
-    loader = PackedLoader(
-        train,
-        cfg.seq_len,
-        cfg.sequences_per_step,
-        seed=cfg.seed,
-        packed=cfg.document_masking,
-        max_epochs=cfg.max_epochs,
-    )
+    loader = training_loader(config, train)
     loader.require_steps(config.total_steps)
     windows = EvaluationWindows(heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len)
     folder = run_folder(config)
-    with _claimed(folder):
+    with claimed(folder):
         resuming = _check_folder(folder, config)
         sink = JsonlSink(folder)
         every: list[Callback] = [sink, *callbacks]
@@ -86,8 +79,24 @@ def open_run(config: HyMoConfig, callbacks: Sequence[Callback] = ()) -> Iterator
             trainer.resume(folder)
         try:
             yield trainer
+        except (Exception, KeyboardInterrupt) as error:
+            sink.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
+            raise
         finally:
             sink.close()
+
+
+def training_loader(config: HyMoConfig, split: Split) -> PackedLoader:
+    """The loader of a run: everything its batches follow from beside the step."""
+    cfg = config.training
+    return PackedLoader(
+        split,
+        cfg.seq_len,
+        cfg.sequences_per_step,
+        seed=cfg.seed,
+        packed=cfg.document_masking,
+        max_epochs=cfg.max_epochs,
+    )
 
 
 def _check_folder(folder: Path, config: HyMoConfig) -> bool:
@@ -106,8 +115,12 @@ def _check_folder(folder: Path, config: HyMoConfig) -> bool:
 
 
 @contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """Hold the run's lock: two processes must never write one folder."""
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold the run's lock: two processes must never write one folder.
+
+    Raises:
+        UsageError: another process holds it, or the folder cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "run.lock").open("w")

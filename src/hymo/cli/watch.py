@@ -1,0 +1,68 @@
+"""`hymo watch`: a run as it goes, or as it went."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from hymo.training.follow import RunFollower
+
+
+def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False, interval: float = 1.0) -> int:
+    """Show a run as it goes: a dashboard on a terminal, one line a record elsewhere. Leaves when the run has ended.
+
+    Watching never touches the run; Ctrl-C ends the watching only. The exit code is 1 if the run failed, else 0.
+
+    Args:
+        run: Run folder.
+        once: Show the present moment and leave.
+        interval: Seconds between two looks.
+    """
+    from hymo.core.errors import UsageError
+    from hymo.training.dashboard import plain_summary
+    from hymo.training.follow import RunFollower
+
+    if not interval > 0:
+        raise UsageError(f"--interval {interval}: must be above 0 seconds.")
+    follower = RunFollower(run)
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        _live(follower, once, interval)
+    elif once:
+        follower.poll()
+        print(plain_summary(follower))
+    else:
+        _lines(follower, interval)
+    return 1 if follower.status == "failed" else 0
+
+
+def _lines(follower: RunFollower, interval: float) -> None:
+    from hymo.training.follow import plain_line
+
+    while True:
+        for record in follower.poll():
+            print(plain_line(record, follower.config.total_steps))
+        sys.stdout.flush()
+        if follower.ended:
+            return
+        time.sleep(interval)
+
+
+def _live(follower: RunFollower, once: bool, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from hymo.training.dashboard import dashboard
+
+    console = Console()
+    follower.poll()
+    with Live(dashboard(follower, console.width), console=console, auto_refresh=False) as live:
+        while not (once or follower.ended):
+            time.sleep(interval)
+            follower.poll()
+            live.update(dashboard(follower, console.width), refresh=True)

@@ -1,0 +1,170 @@
+"""What this machine has for HyMo, which fast paths are on, and why the others are not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+EXTRAS = (
+    ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
+    ("tokenizers", "tokenizers", "subword tokenizers (not used by this version)"),
+    ("datasets", "datasets", "corpora from the Hugging Face hub (not used by this version)"),
+    ("lm_eval", "lm-eval", "lm-evaluation-harness tasks (not used by this version)"),
+    ("transformers", "transformers", "Hugging Face export and import (not used by this version)"),
+    ("fastapi", "fastapi", "the HTTP server (not used by this version)"),
+    ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
+)
+"""Module, distribution, and what it enables."""
+
+
+@dataclass(frozen=True)
+class FastPath:
+    """One way to run faster than the plain PyTorch operations on a CPU."""
+
+    name: str
+    on: bool
+    reason: str
+    """Why it is off, or what it runs with."""
+
+
+@dataclass(frozen=True)
+class Extra:
+    """An optional package."""
+
+    name: str
+    version: str | None
+    """None if it is not installed."""
+    enables: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything `hymo doctor` says."""
+
+    versions: dict[str, str]
+    devices: list[str]
+    threads: dict[str, int]
+    fast_paths: list[FastPath]
+    extras: list[Extra]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def diagnose() -> Diagnosis:
+    """Look at this process and machine. Nothing is downloaded, compiled or written."""
+    return Diagnosis(
+        versions={
+            "hymo": _hymo_version(),
+            "python": sys.version.split()[0],
+            "torch": torch.__version__,
+            "triton": version_of("triton") or "not installed",
+            "numpy": version_of("numpy") or "not installed",
+            "cuda": torch.version.cuda or "none in this build of torch",
+            "platform": platform.platform(),
+        },
+        devices=_devices(),
+        threads={
+            "cpus": os.cpu_count() or 1,
+            "torch": torch.get_num_threads(),
+            "interop": torch.get_num_interop_threads(),
+        },
+        fast_paths=[triton_kernels(), compilation(), cuda_graphs(), bfloat16(), grouped_mm()],
+        extras=[
+            Extra(name, version_of(name) if importlib.util.find_spec(module) else None, enables)
+            for module, name, enables in EXTRAS
+        ],
+    )
+
+
+def triton_kernels() -> FastPath:
+    """Hand-written kernels of the recurrences."""
+    return FastPath("Triton kernels", False, "chunked PyTorch: no Triton kernels in this version")
+
+
+def compilation() -> FastPath:
+    """torch.compile of GDN blocks (training.torch_compile_gdn)."""
+    name = "torch.compile"
+    compiler = next((found for c in _compilers() if (found := shutil.which(c))), None)
+    if compiler is None:
+        return FastPath(name, False, "no C++ compiler on PATH (g++, clang++ or CXX); install one")
+    return FastPath(
+        name, False, f"blocks run eager in this version; a C++ compiler is there ({os.path.basename(compiler)})"
+    )
+
+
+def cuda_graphs() -> FastPath:
+    """Captured graphs of the attention part (training.cuda_graphs_mla)."""
+    return FastPath("CUDA graphs", False, _no_cuda() or "blocks run eager in this version")
+
+
+def bfloat16() -> FastPath:
+    """Matrix products in bf16 (training.param_dtype)."""
+    name = "bf16"
+    if not _no_cuda():
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return FastPath(name, True, "in hardware on this GPU; set training.param_dtype=bfloat16")
+        return FastPath(name, False, "this GPU has no bf16 units (compute capability 8.0 or newer has)")
+    if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return FastPath(name, True, "in hardware on this CPU; set training.param_dtype=bfloat16")
+    return FastPath(name, False, "no CUDA device, and this CPU has no bf16 instructions: float32 is faster here")
+
+
+def grouped_mm() -> FastPath:
+    """One product for all experts."""
+    name = "grouped_mm"
+    if not hasattr(F, "grouped_mm"):
+        return FastPath(name, False, f"torch {torch.__version__} has none; experts run in a loop")
+    if reason := _no_cuda():
+        return FastPath(name, False, f"{reason}; experts run in a loop")
+    capability = torch.cuda.get_device_capability()
+    if capability < (8, 0):
+        return FastPath(name, False, f"compute capability {capability[0]}.{capability[1]} is below 8.0")
+    return FastPath(name, True, "for bf16 experts on this GPU")
+
+
+def version_of(distribution: str) -> str | None:
+    """Installed version of a package, without importing it."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _compilers() -> list[str]:
+    return [name for name in (os.environ.get("CXX"), "g++", "clang++", "c++", "cl") if name]
+
+
+def _no_cuda() -> str:
+    """Why there is no CUDA device, or an empty string if there is one."""
+    if torch.version.cuda is None:
+        return "this build of torch has no CUDA"
+    return "" if torch.cuda.is_available() else "no CUDA device"
+
+
+def _devices() -> list[str]:
+    found = [f"cpu: {platform.processor() or platform.machine()}"]
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            facts = torch.cuda.get_device_properties(i)
+            capability = f"compute capability {facts.major}.{facts.minor}"
+            found.append(f"cuda:{i}: {facts.name}, {facts.total_memory / 2**30:.1f} GiB, {capability}")
+    if torch.backends.mps.is_available():
+        found.append("mps: Apple GPU")
+    return found
+
+
+def _hymo_version() -> str:
+    from hymo import __version__
+
+    return __version__

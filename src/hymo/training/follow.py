@@ -1,0 +1,183 @@
+"""Following a run through its files, whether it is running, has ended or was killed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import UsageError
+from hymo.core.load import load_config
+from hymo.training.metrics import EVENTS, METRICS
+
+Record = dict[str, Any]
+KEPT_LOSSES = 4096
+KEPT_EVENTS = 5
+_BEGINS = ("start", "resume", "continue")
+
+
+class Tail:
+    """The records that a growing JSONL file gained since the last look.
+
+    A line counts once its newline is there, so one that is half written is read whole later. A file that shrank was
+    made anew and is read from its start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def read(self) -> list[Record]:
+        """New whole records, without those that are no JSON object and the line that states the schema."""
+        try:
+            with self._path.open("rb") as stream:
+                if stream.seek(0, 2) < self._offset:
+                    self._offset, self._rest = 0, b""
+                stream.seek(self._offset)
+                data = stream.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        records = []
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and "schema" not in record:
+                records.append(record)
+        return records
+
+
+class RunFollower:
+    """What is known of a run, brought up to date by `poll`.
+
+    Attributes:
+        config: the run's configuration.
+        train, val: the newest record of each split; `train` keeps older values of names that not every record has.
+        losses: (step, training loss) of the past, thinned out so that memory stays bounded.
+        events: the newest events.
+        status: waiting, running, stopping and stopped (on request), finished or failed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        config = folder / "config.yaml"
+        if not config.is_file():
+            raise UsageError(f"{config}: not found. Give the folder of a run.")
+        self.folder = folder
+        self.config: HyMoConfig = load_config(config)
+        self.train: Record = {}
+        self.val: Record = {}
+        self.losses: list[tuple[int, float]] = []
+        self.events: deque[Record] = deque(maxlen=KEPT_EVENTS)
+        self.status = "waiting"
+        self._stride, self._seen = 1, 0
+        self._metrics, self._events = Tail(folder / METRICS), Tail(folder / EVENTS)
+
+    def poll(self) -> list[Record]:
+        """Read what is new and take it in; return it in order of time. Events have `kind`, metrics `split`."""
+        new = sorted([*self._metrics.read(), *self._events.read()], key=lambda record: float(record.get("ts", 0)))
+        for record in new:
+            if "kind" in record:
+                self._take_event(record)
+            elif "step" in record:
+                self._take_metrics(record)
+        return new
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come unless somebody resumes the run."""
+        return self.status in ("finished", "stopped", "failed")
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done, as far as the records tell."""
+        return int(self.train.get("step", 0))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time to the last step at the last measured speed, validation and checkpoints left out."""
+        speed = self.train.get("perf/tok_per_s")
+        if not speed or self.ended:
+            return None
+        return (self.config.total_steps - self.step) * self.config.training.tokens_per_step / float(speed)
+
+    def layers(self, prefix: str) -> dict[int, float]:
+        """Values of a metric `prefix/layer` by layer."""
+        found = {}
+        for name, value in self.train.items():
+            head, _, layer = name.rpartition("/")
+            if head == prefix and layer.isdigit() and value is not None:
+                found[int(layer)] = float(value)
+        return found
+
+    def _take_metrics(self, record: Record) -> None:
+        if record.get("split") == "val":
+            self.val = record
+            return
+        self.train |= record
+        loss = record.get("train/loss")
+        if loss is None or not math.isfinite(loss):
+            return
+        if self._seen % self._stride == 0:
+            self.losses.append((record["step"], float(loss)))
+            if len(self.losses) > KEPT_LOSSES:
+                self.losses = self.losses[::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def _take_event(self, event: Record) -> None:
+        self.events.append(event)
+        kind = event["kind"]
+        if kind == "resume":
+            step = event.get("step", 0)
+            self.losses = [point for point in self.losses if point[0] <= step]
+            self.train |= {"step": step, "tokens": event.get("tokens", 0)}
+            if self.val.get("step", 0) > step:
+                self.val = {}
+        if kind in _BEGINS:
+            self.status = "running"
+        elif kind == "interrupted":
+            self.status = "stopping"
+        elif kind == "stop":
+            self.status = "finished" if event.get("step", 0) >= self.config.total_steps else "stopped"
+        elif kind == "failed":
+            self.status = "failed"
+
+
+def plain_line(record: Mapping[str, Any], total_steps: int) -> str:
+    """One record as a line of text without control characters."""
+    if "kind" in record:
+        details = ", ".join(f"{name} {number(value)}" for name, value in record.items() if name not in ("ts", "kind"))
+        return printable(f"{record['kind'].replace('_', ' ')}: {details}" if details else record["kind"])
+    if record.get("split") == "val":
+        wanted = [("val/bits_per_byte", "bits/byte"), ("val/loss", "loss")]
+        accepted = [name for name in record if name.startswith("val/acceptance_")]
+        wanted += [(name, name.removeprefix("val/").replace("_", " ")) for name in accepted]
+        head = f"step {record['step']} validation:"
+    else:
+        wanted = [("train/loss", "loss"), ("train/grad_norm", "grad norm"), ("train/lr_factor", "lr factor")]
+        wanted.append(("perf/tok_per_s", "tok/s"))
+        head = f"step {record['step']}/{total_steps}:"
+    values = [f"{label} {number(record[name])}" for name, label in wanted if name in record]
+    return printable(f"{head} {', '.join(values)}")
+
+
+def number(value: Any) -> str:
+    """A value for people: four significant digits, thousands separated; `not finite` for a null."""
+    if value is None:
+        return "not finite"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def printable(text: str) -> str:
+    """Text with whatever could steer a terminal shown as its escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
