@@ -16,6 +16,8 @@ from hymo.cli.output import log, print_json, print_table
 if TYPE_CHECKING:
     from hymo.inference import Generation
 
+HELDOUT_BYTES = 46_000
+"""Held-out text that is scored: without the tables of box-drawing characters at its very end."""
 MARGIN = 0.1
 """Bits per byte by which the demo must beat gzip."""
 SHORT_STEPS = 20
@@ -41,7 +43,6 @@ def demo(
     from hymo.core.load import derive_config, load_config
     from hymo.data import EvaluationWindows, load_tokenizer, open_split, prepare, sample_paths
     from hymo.evaluation import baselines
-    from hymo.evaluation.perplexity import evaluate
     from hymo.inference import Engine, Sampling
     from hymo.training.plot import plot_runs
     from hymo.training.run import open_run, run_folder
@@ -62,16 +63,18 @@ def demo(
     prepare([paths["train"]], folder / "data", tokenizer, validation_inputs=[paths["validation"]])
     heldout = open_split(folder / "data", "validation", tokenizer)
 
+    length = config.training.seq_len
+    windows = EvaluationWindows(heldout, length, stride=length // 2, max_bytes=HELDOUT_BYTES, tokenizer=tokenizer)
     steps, per_step = config.total_steps, config.training.tokens_per_step
     log(f"2/4 training {config.run.name}: {steps} steps of {per_step:,} tokens")
-    with RunView(steps, "training") as view, open_run(config, [view]) as trainer:
+    with RunView(steps, "training") as view, open_run(config, [view], windows) as trainer:
         result = trainer.train()
         if result.exit_code:
             log(f"stopped at step {result.step}; a checkpoint is in {run_folder(config)}")
             return result.exit_code
         log("3/4 evaluating")
-        windows = EvaluationWindows(heldout, config.training.seq_len, stride=config.training.seq_len // 2)
-        ours = evaluate(trainer.master, windows, batch_size=16)
+        assert result.validation is not None
+        ours = result.validation
         trained_on = baselines.join_documents(trainer.loader.documents(tokenizer, steps)) if trainer.loader else b""
     scored = baselines.join_documents(windows.documents(tokenizer))
     figures = {

@@ -205,7 +205,10 @@ def _collect(
                         continue
                     seen.add(digest)
                     split = group if fixed else split_of(digest, fractions)
-                    key = hashlib.blake2b(digest, digest_size=16, salt=salt).digest()
+                    if fixed and split != "train":
+                        key = offset.to_bytes(16, "big")  # given held-out text keeps its order
+                    else:
+                        key = hashlib.blake2b(digest, digest_size=16, salt=salt).digest()
                     entries[split].append(_Entry(key, offset, len(item.text), item.source, item.id))
                     spool.write(item.text)
                     offset += len(item.text)
@@ -222,7 +225,7 @@ def _write(
     shard_tokens: int,
     progress: Progress | None,
 ) -> tuple[dict[str, SplitInfo], dict[str, dict[str, dict[str, int]]]]:
-    """Tokenise the spooled texts in shuffled order and write the shards of every split."""
+    """Tokenise the spooled texts in the order of their keys and write the shards of every split."""
     sources: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
     splits = {}
     total = sum(entry.size for kept in entries.values() for entry in kept)

@@ -35,8 +35,12 @@ def run_folder(config: HyMoConfig) -> Path:
 
 
 @contextmanager
-def open_run(config: HyMoConfig, callbacks: Sequence[Callback] = ()) -> Iterator[Trainer]:
+def open_run(
+    config: HyMoConfig, callbacks: Sequence[Callback] = (), validation: EvaluationWindows | None = None
+) -> Iterator[Trainer]:
     """Check everything, then open the run folder and yield its trainer, resumed if the folder holds checkpoints.
+
+    `validation` replaces the windows that the configuration asks for.
 
     Raises:
         UsageError: no data, a vocabulary that does not fit the tokenizer, a folder in use or of another configuration.
@@ -50,11 +54,12 @@ def open_run(config: HyMoConfig, callbacks: Sequence[Callback] = ()) -> Iterator
             f"model.vocab_size: {config.model.vocab_size} is below the tokenizer's {tokenizer.vocab_size}. Raise it."
         )
     train = open_split(config.run.data, "train", tokenizer)
-    heldout = open_split(config.run.data, "validation", tokenizer)
     cfg = config.training
     loader = training_loader(config, train)
     loader.require_steps(config.total_steps)
-    windows = EvaluationWindows(heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len)
+    if validation is None:
+        heldout = open_split(config.run.data, "validation", tokenizer)
+        validation = EvaluationWindows(heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len)
     folder = run_folder(config)
     with claimed(folder):
         resuming = _check_folder(folder, config)
@@ -69,7 +74,7 @@ def open_run(config: HyMoConfig, callbacks: Sequence[Callback] = ()) -> Iterator
         trainer = Trainer(
             config,
             loader,
-            validation=windows,
+            validation=validation,
             checkpointer=saver,
             callbacks=every,
             config_hash=config_hash(config),
