@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hymo.training.follow import RunFollower
+
+_GLANCE = 0.1
+"""Longest time in seconds until a signal is noticed."""
 
 
 def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False, interval: float = 1.0) -> int:
     """Show a run as it goes: a dashboard on a terminal, one line a record elsewhere. Leaves when the run has ended.
 
-    Watching never touches the run; Ctrl-C ends the watching only. The exit code is 1 if the run failed, else 0.
+    Watching never touches the run; Ctrl-C ends the watching only. Exit code 1 if the run failed, 130 after Ctrl-C,
+    else 0.
 
     Args:
         run: Run folder.
@@ -32,7 +38,8 @@ def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False
         raise UsageError(f"--interval {interval}: must be above 0 seconds.")
     follower = RunFollower(run)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        _live(follower, once, interval)
+        if code := _live(follower, once, interval):
+            return code
     elif once:
         follower.poll()
         print(plain_summary(follower))
@@ -53,16 +60,26 @@ def _lines(follower: RunFollower, interval: float) -> None:
         time.sleep(interval)
 
 
-def _live(follower: RunFollower, once: bool, interval: float) -> None:
+def _live(follower: RunFollower, once: bool, interval: float) -> int:
+    """Draw until the run ends or a signal comes; 0, or 128 + signal."""
     from rich.console import Console
     from rich.live import Live
 
     from hymo.training.dashboard import dashboard
+    from hymo.training.stopping import StopRequest
 
     console = Console()
     follower.poll()
-    with Live(dashboard(follower, console.width), console=console, auto_refresh=False) as live:
-        while not (once or follower.ended):
-            time.sleep(interval)
+    # An exception while the display starts or stops would leave the terminal without a cursor: signals only ask.
+    with StopRequest() as stop, Live(dashboard(follower, console.width), console=console, auto_refresh=False) as live:
+        while not (once or follower.ended or stop()):
+            _sleep(interval, stop)
             follower.poll()
             live.update(dashboard(follower, console.width), refresh=True)
+    return stop.exit_code
+
+
+def _sleep(seconds: float, stop: Callable[[], bool]) -> None:
+    until = time.monotonic() + seconds
+    while not stop() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _GLANCE))

@@ -81,6 +81,8 @@ def dashboard(run: RunFollower, width: int = 100) -> RenderableType:
         state.append(f", last record {duration(age)} ago", style="dim")
     head.add_row(Text(f"step {run.step:,} of {total:,}, {run.train.get('tokens', 0):,} tokens"), state)
 
+    bar = Table.grid(expand=True)  # a bar on its own ends no line
+    bar.add_row(ProgressBar(total=total, completed=run.step))
     pairs = facts(run)
     half = (len(pairs) + 1) // 2
     table = Table.grid(padding=(0, 2), expand=True)
@@ -91,7 +93,7 @@ def dashboard(run: RunFollower, width: int = 100) -> RenderableType:
         right = pairs[half + i] if half + i < len(pairs) else ("", "")
         table.add_row(*(Text(cell) for cell in (*pairs[i], *right)))
 
-    parts: list[RenderableType] = [head, ProgressBar(total=total, completed=run.step), table]
+    parts: list[RenderableType] = [head, bar, table]
     losses = [loss for _, loss in run.losses]
     if len(losses) > 1:
         label = f"loss {number(losses[0])} → {number(losses[-1])} "
