@@ -119,6 +119,43 @@ def summarise(
 
 
 @triton.jit
+def summarise_gradient(
+    c, g, A_log, do, returned, gates, table, H,
+    c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    """Gradient of each segment's entering state for none of its leaving state -> returned (segments, H, D, S)."""
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, _sequence, _first, _last, _tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    rate = _rates(A_log, head, s, S)
+    c += row * c_b + start * c_t + head * c_h
+    g += row * g_b + start * g_t + head * g_h
+    do += row * do_b + start * do_t + head * do_h
+    state = tl.zeros((BD, BS), tl.float32)
+    seen = 0.0
+    length = (end - start).to(tl.int32)
+    for offset in range(0, length, TILE):
+        live = offset + rows < length
+        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(tl.float32)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        into = reads * exp2(rate[None, :] * (seen + tl.cumsum(gate, 0))[:, None])
+        state += dot(tl.trans(grads), into, OPERAND)
+        seen += tl.sum(gate, 0)
+        c += TILE * c_t
+        g += TILE * g_t
+        do += TILE * do_t
+    where = returned + (index * H + head) * (S * D) + d[:, None] * S + s[None, :]
+    tl.store(where, state, mask=(d < D)[:, None] & (s < S)[None, :])
+    tl.store(gates + index * H + head, seen)
+
+
+@triton.jit
 def scan(
     states, gates, A_log, outer, spans, H,
     S: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, TRANSPOSED: tl.constexpr, REVERSE: tl.constexpr,
@@ -251,18 +288,15 @@ def forward(
 
 @triton.jit
 def read_gradient(
-    v, b, c, g, A_log, do, entering, tiles, returned, gates, dc, by_read, dA, table, H,
-    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, dc_b, dc_t,
-    dg_b, dg_t,
+    v, b, c, g, A_log, do, entering, tiles, dc, by_read, dA, table, H,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, tokens,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
-    HAS_STATE: tl.constexpr, SUMMARY: tl.constexpr,
+    HAS_STATE: tl.constexpr,
 ):  # fmt: skip
     """Forward over a segment: gradients of the read keys, and what `write_gradient` needs.
 
     tiles (tiles, H, D, S): the state that enters each tile. by_read (B, T, H): what each read adds to the gradient of
     the log decays before it, summed over states with their rates. dA (segments, H, S): the reads' part for A_log.
-    SUMMARY: the gradient of each segment's entering state for no gradient of its leaving state -> returned
-    (segments, H, D, S), and its sum of gates -> gates.
     """
     program = tl.program_id(0)
     head = (program % H).to(tl.int64)
@@ -278,8 +312,8 @@ def read_gradient(
     c += row * c_b + start * c_t + head * c_h
     g += row * g_b + start * g_t + head * g_h
     do += row * do_b + start * do_t + head * do_h
-    dc += row * dc_b + start * dc_t + head * S
-    by_read += row * dg_b + start * dg_t + head
+    dc += ((row * tokens + start) * H + head) * S
+    by_read += (row * tokens + start) * H + head
     tiles += (tile * H + head) * (S * D)
     inside = (d < D)[:, None] & (s < S)[None, :]
     place = d[:, None] * S + s[None, :]
@@ -288,22 +322,26 @@ def read_gradient(
         state = tl.load(turned, mask=inside, other=0.0).to(tl.float32)
     else:
         state = tl.zeros((BD, BS), tl.float32)
-    back = tl.zeros((BD, BS), tl.float32)
     rate_grad = tl.zeros((TILE, BS), tl.float32)
     later = rows[:, None] > columns[None, :]
     apart = rows[:, None] ^ columns[None, :]
     unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
     onwards = tl.where(later, 0.0, 1.0).to(OPERAND)
-    seen = 0.0
     length = (end - start).to(tl.int32)
+    live = rows < length
+    next_values = _load(v, rows, d, v_t, v_d, live, D, BD)
+    next_grads = _load(do, rows, d, do_t, do_d, live, D, BD)
+    next_writes = _load(b, rows, s, b_t, b_s, live, S, BS)
+    next_reads = _load(c, rows, s, c_t, c_s, live, S, BS)
+    next_gate = tl.load(g + rows * g_t, mask=live, other=0.0)
     for offset in range(0, length, TILE):
         live = offset + rows < length
-        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
-        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
-        raw_writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)
-        raw_reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
-        ahead = tl.minimum(rows + TILE, length - 1 - offset)
+        values = next_values.to(OPERAND)
+        grads = next_grads.to(OPERAND)
+        raw_writes = next_writes.to(OPERAND)
+        raw_reads = next_reads.to(OPERAND)
+        gate = next_gate.to(tl.float32)
+        ahead = tl.minimum(rows + 2 * TILE, length - 1 - offset)
         prefetch(v + ahead * v_t)
         prefetch(do + ahead * do_t)
         prefetch(b + ahead * b_t)
@@ -327,43 +365,43 @@ def read_gradient(
                 until += tl.where(right, sibling, 0.0)
                 after += tl.where(right, 0.0, sibling)
                 totals += sibling
+        follows = offset + TILE + rows < length
+        next_values = _load(v + TILE * v_t, rows, d, v_t, v_d, follows, D, BD)
+        next_grads = _load(do + TILE * do_t, rows, d, do_t, do_d, follows, D, BD)
+        next_writes = _load(b + TILE * b_t, rows, s, b_t, b_s, follows, S, BS)
+        next_reads = _load(c + TILE * c_t, rows, s, c_t, c_s, follows, S, BS)
+        next_gate = tl.load(g + (rows + TILE) * g_t, mask=follows, other=0.0)
         total = tl.max(totals, 0)
         into = exp2(rate[None, :] * until[:, None])
         read_grad += into * dot(grads, state, OPERAND)
         # What flows across token t into reads from t on; pairs of a row with itself cross no decay and join later.
         flow = dot(onwards, reads * read_grad, OPERAND)
         rate_grad += gate[:, None] * flow
-        tl.store(by_read + rows * dg_t, tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E), mask=live)
+        tl.store(by_read + rows * H, tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E), mask=live)
         read_grad += tl.sum(tl.where(apart == 0, products, 0.0), 1)[:, None] * writes
         mask = live[:, None]
         if S != BS:
             mask = mask & (s < S)[None, :]
-        tl.store(dc + rows[:, None] * dc_t + s[None, :], read_grad.to(dc.dtype.element_ty), mask=mask)
+        tl.store(dc + rows[:, None] * (H * S) + s[None, :], read_grad.to(dc.dtype.element_ty), mask=mask)
         tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
-        if SUMMARY:
-            back += dot(tl.trans(grads), reads * into * tl.exp2(rate * seen)[None, :], OPERAND)
         out = writes * exp2(rate[None, :] * after[:, None])
         state = state * tl.exp2(rate * total)[None, :] + dot(tl.trans(values), out, OPERAND)
-        seen += total
         v += TILE * v_t
         b += TILE * b_t
         c += TILE * c_t
         g += TILE * g_t
         do += TILE * do_t
-        dc += TILE * dc_t
-        by_read += TILE * dg_t
+        dc += TILE * H * S
+        by_read += TILE * H
         tiles += H * (S * D)
     tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * rate * (1.0 / LOG2E), mask=s < S)
-    if SUMMARY:
-        tl.store(returned + (index * H + head) * (S * D) + place, back, mask=inside)
-        tl.store(gates + index * H + head, seen)
 
 
 @triton.jit
 def write_gradient(
     v, b, c, g, A_log, do, tiles, leaving, by_read, dv, db, dg, dA, dinitial, table, H,
     v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d,
-    dv_b, dv_t, db_b, db_t, dg_b, dg_t,
+    tokens,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
     HAS_LEAVING: tl.constexpr, TURNED: tl.constexpr, HAS_INITIAL: tl.constexpr,
 ):  # fmt: skip
@@ -388,10 +426,10 @@ def write_gradient(
     c += row * c_b + at * c_t + head * c_h
     g += row * g_b + at * g_t + head * g_h
     do += row * do_b + at * do_t + head * do_h
-    dv += row * dv_b + at * dv_t + head * D
-    db += row * db_b + at * db_t + head * S
-    dg += row * dg_b + at * dg_t + head
-    by_read += row * dg_b + at * dg_t + head
+    dv += ((row * tokens + at) * H + head) * D
+    db += ((row * tokens + at) * H + head) * S
+    dg += (row * tokens + at) * H + head
+    by_read += (row * tokens + at) * H + head
     tiles += ((tile + count - 1) * H + head) * (S * D)
     inside = (d < D)[:, None] & (s < S)[None, :]
     place = d[:, None] * S + s[None, :]
@@ -453,7 +491,7 @@ def write_gradient(
         mask = live[:, None]
         if D != BD:
             mask = mask & (d < D)[None, :]
-        tl.store(dv + rows[:, None] * dv_t + d[None, :], tl.trans(value_grad).to(dv.dtype.element_ty), mask=mask)
+        tl.store(dv + rows[:, None] * (H * D) + d[None, :], tl.trans(value_grad).to(dv.dtype.element_ty), mask=mask)
         leaving_grad = out * dot(values, grad, OPERAND)
 
         # What flows across token t, less what `read_gradient` counted: writes before t read after the tile, and all
@@ -462,16 +500,16 @@ def write_gradient(
         state = tl.load(tiles + place, mask=inside, other=0.0)
         flow += dot(ones, grad * decay[None, :] * state.to(tl.float32), OPERAND)
         rate_grad += gate[:, None] * flow
-        read_part = tl.load(by_read + rows * dg_t, mask=live, other=0.0)
+        read_part = tl.load(by_read + rows * H, mask=live, other=0.0)
         gate_grad = read_part + tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E)
-        tl.store(dg + rows * dg_t, gate_grad.to(dg.dtype.element_ty), mask=live)
+        tl.store(dg + rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
 
         # Pairs of a row with itself cross no decay: they join after the flow is known.
         mask = live[:, None]
         if S != BS:
             mask = mask & (s < S)[None, :]
         write_grad = inside_grad + leaving_grad + tl.sum(tl.where(apart == 0, products, 0.0), 1)[:, None] * reads
-        tl.store(db + rows[:, None] * db_t + s[None, :], write_grad.to(db.dtype.element_ty), mask=mask)
+        tl.store(db + rows[:, None] * (H * S) + s[None, :], write_grad.to(db.dtype.element_ty), mask=mask)
 
         into = reads * exp2(rate[None, :] * until[:, None])
         grad = grad * decay[None, :] + dot(turned_grads, into, OPERAND)
@@ -480,10 +518,10 @@ def write_gradient(
         c -= TILE * c_t
         g -= TILE * g_t
         do -= TILE * do_t
-        dv -= TILE * dv_t
-        db -= TILE * db_t
-        dg -= TILE * dg_t
-        by_read -= TILE * dg_t
+        dv -= TILE * H * D
+        db -= TILE * H * S
+        dg -= TILE * H
+        by_read -= TILE * H
         tiles -= H * (S * D)
     tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * rate * (1.0 / LOG2E), mask=s < S)
     if HAS_INITIAL:

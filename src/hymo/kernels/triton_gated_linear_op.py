@@ -179,10 +179,14 @@ def _backward(
     by_read = g.new_empty(g.shape, dtype=torch.float32)
     parts = v.new_empty((2, count, heads, d_state), dtype=torch.float32)
     inputs = (*v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride())
+    if cut.scanned:
+        summary = dict(constants, TILE=max(config.tile, 32))
+        kernels.summarise_gradient[grid](
+            c, g, rates, do, leaving, gates, cut.table, heads, *c.stride(), *g.stride(), *do.stride(), **summary
+        )
     kernels.read_gradient[grid](
-        v, b, c, g, rates, do, tiles if first is None else first, tiles, leaving, gates, dc, by_read, parts[0],
-        cut.table, heads, *inputs, *dc.stride()[:2], *dg.stride()[:2],
-        HAS_STATE=first is not None, SUMMARY=cut.scanned, **constants,
+        v, b, c, g, rates, do, tiles if first is None else first, tiles, dc, by_read, parts[0],
+        cut.table, heads, *inputs, length, HAS_STATE=first is not None, **constants,
     )  # fmt: skip
     outer = dfinal
     if cut.scanned:
@@ -192,7 +196,7 @@ def _backward(
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
     kernels.write_gradient[grid](
         v, b, c, g, rates, do, tiles, tiles if outer is None else outer, by_read, dv, db, dg, parts[1], dinitial,
-        cut.table, heads, *inputs, *dv.stride()[:2], *db.stride()[:2], *dg.stride()[:2],
+        cut.table, heads, *inputs, length,
         HAS_LEAVING=outer is not None, TURNED=cut.scanned, HAS_INITIAL=has_initial, **constants,
     )  # fmt: skip
     return dv, db, dc, dg, parts.sum((0, 1)).to(A_log.dtype), dinitial
