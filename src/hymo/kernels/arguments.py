@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import torch
 from torch import Tensor
 
@@ -48,6 +50,8 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:
         )
     if cu_seqlens.ndim != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or len(cu_seqlens) < 2:
         raise UsageError("cu_seqlens: expected an int32 vector of document boundaries, from 0 to the number of tokens")
+    if torch.compiler.is_compiling() or (cu_seqlens.is_cuda and not _new(cu_seqlens)):
+        return  # the values of a tensor on the GPU are read once, not in every layer: reading waits for the device
     bounds = cu_seqlens.to("cpu", torch.int64)
     if bounds[0] != 0 or bounds[-1] != total or bool((bounds.diff() < 0).any()):
         raise UsageError(
@@ -55,13 +59,31 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:
         )
 
 
+_checked: WeakKeyDictionary[Tensor, int] = WeakKeyDictionary()
+
+
+def _new(x: Tensor) -> bool:
+    """Whether this tensor has not been seen with its present contents."""
+    version = int(x._version)
+    if _checked.get(x) == version:
+        return False
+    _checked[x] = version
+    return True
+
+
 def initial(state: Tensor | None, sequences: int, like: Tensor, d_state: int) -> Tensor:
     """The given state (sequences, H, S, D), or zeros, in the working dtype of `like` (B, T, H, D)."""
-    shape = (sequences, like.shape[2], d_state, like.shape[3])
+    check_state(state, sequences, like, d_state)
     if state is None:
+        shape = (sequences, like.shape[2], d_state, like.shape[3])
         return torch.zeros(shape, dtype=working_dtype(like), device=like.device)
-    if state.shape != shape:
+    return state.to(working_dtype(like))
+
+
+def check_state(state: Tensor | None, sequences: int, like: Tensor, d_state: int) -> None:
+    """A given state must be (sequences, H, S, D) for values `like` (B, T, H, D)."""
+    shape = (sequences, like.shape[2], d_state, like.shape[3])
+    if state is not None and state.shape != shape:
         raise UsageError(
             f"initial_state: expected {shape} (sequences, heads, d_state, headdim), got {tuple(state.shape)}"
         )
-    return state.to(working_dtype(like))

@@ -2,20 +2,101 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import warnings
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
 from hymo.core.errors import UsageError, nearest
 
-IMPLEMENTATIONS = ("auto", "recurrent", "chunked")
+IMPLEMENTATIONS = ("auto", "recurrent", "chunked", "triton")
+SWITCH = "HYMO_KERNELS"
+"""Environment variable that stands for `auto`: one of the implementations, for every recurrence."""
 SHORT = 16
 """Longest sequence for which `auto` takes the plain loop: below it, chunking costs more than it saves."""
+WIDEST = 128
+"""Largest d_state and headdim of the Triton kernels."""
 
 
-def choose(implementation: str, length: int) -> str:
-    """Resolve `auto` for a sequence of `length` tokens; refuse an unknown name."""
-    if implementation == "triton":
-        raise UsageError("implementation='triton': this version has no Triton kernels. Use auto, recurrent or chunked.")
+def choose(implementation: str, v: Tensor, d_state: int) -> str:
+    """Resolve `auto` for values v (B, T, H, D) and keys of d_state; refuse an unknown name.
+
+    On a GPU `auto` is triton if the kernels can run these inputs, else chunked with one warning that says why not.
+    Asked for by name, triton is an error where it can't run.
+    """
+    source = "implementation"
+    if implementation == "auto" and SWITCH in os.environ:
+        implementation, source = os.environ[SWITCH], SWITCH
     if implementation not in IMPLEMENTATIONS:
         hint = nearest(implementation, IMPLEMENTATIONS)
-        raise UsageError(f"implementation='{implementation}': unknown{hint}. Known: {', '.join(IMPLEMENTATIONS)}.")
-    if implementation == "auto":
-        return "recurrent" if length <= SHORT else "chunked"
-    return implementation
+        raise UsageError(f"{source}='{implementation}': unknown{hint}. Known: {', '.join(IMPLEMENTATIONS)}.")
+    if implementation == "triton" and (why := obstacle(v, d_state)):
+        raise UsageError(f"{source}='triton': {why}. Use auto, recurrent or chunked.")
+    if implementation != "auto":
+        return implementation
+    if v.is_cuda:
+        why = obstacle(v, d_state)
+        if not why:
+            return "triton"
+        _warn_once(why)
+    return "recurrent" if v.shape[1] <= SHORT else "chunked"
+
+
+def obstacle(v: Tensor, d_state: int) -> str:
+    """Why the Triton kernels can't run values v (B, T, H, D) with keys of d_state, or an empty string."""
+    if why := machine_obstacle(v.device):
+        return why
+    if v.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"the Triton kernels take fp32, bf16 and fp16, not {v.dtype}"
+    if max(d_state, v.shape[-1]) > WIDEST:
+        return f"the Triton kernels hold states up to {WIDEST} x {WIDEST}, not {d_state} x {v.shape[-1]}"
+    return "" if v.numel() else "there is nothing to compute"
+
+
+@lru_cache(maxsize=8)
+def machine_obstacle(device: torch.device) -> str:
+    """Why no Triton kernel can run on this device, or an empty string."""
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    if device.type != "cuda":
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        return "" if interpreted and device.type == "cpu" else f"Triton kernels need a CUDA device, not {device.type}"
+    if torch.version.hip is not None:
+        return "the Triton kernels are not tested on AMD GPUs"
+    capability = torch.cuda.get_device_capability(device)
+    return "" if capability >= (8, 0) else f"they need compute capability 8.0, this GPU has {capability}"
+
+
+@lru_cache(maxsize=32)
+def _warn_once(why: str) -> None:
+    warnings.warn(f"Triton kernels not used: {why}. Falling back to the slower chunked form.", stacklevel=4)
+
+
+class KernelChoice(NamedTuple):
+    """What runs for one operation on this machine."""
+
+    operation: str
+    implementation: str
+    reason: str
+
+
+def kernel_report() -> list[KernelChoice]:
+    """What `auto` takes for each operation of this package on this machine, and why."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    why = machine_obstacle(device) if device.type == "cuda" else "no CUDA device"
+    fast = "" if why else f"triton runs on {torch.cuda.get_device_name()}"
+    forced = os.environ.get(SWITCH, "auto")
+    rows = []
+    for operation in ("gated_linear", "gated_delta"):
+        if forced != "auto":
+            rows.append(KernelChoice(operation, forced, f"set by {SWITCH}"))
+        elif operation == "gated_delta" and not why:
+            rows.append(KernelChoice(operation, "chunked", "its Triton form is not built yet"))
+        else:
+            rows.append(KernelChoice(operation, "chunked" if why else "triton", why or fast))
+    rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
+    return rows

@@ -23,9 +23,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from hymo.core.errors import UsageError
 from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, initial, working_dtype
 from hymo.kernels.chunking import chunk_layout
-from hymo.kernels.dispatch import choose
+from hymo.kernels.dispatch import SHORT, choose
 
 
 def gated_delta(
@@ -66,11 +67,20 @@ def gated_delta(
     sequences = v.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
     state = initial(initial_state, sequences, v, k.shape[-1])
     with torch.autocast(v.device.type, enabled=False):  # it would run the products in bf16
-        if choose(implementation, v.shape[1]) == "recurrent":
+        if _choose(implementation, v, k.shape[-1]) == "recurrent":
             o, final = _recurrent(q, k, v, beta, log_alpha, state, cu_seqlens)
         else:
             o, final = _chunked(q, k, v, beta, log_alpha, state, cu_seqlens, chunk_size)
     return o, final if output_final_state else None
+
+
+def _choose(implementation: str, v: Tensor, d_state: int) -> str:
+    """As `choose`, while there is no Triton form: auto passes it over, asking for it by name is an error."""
+    if implementation == "triton":
+        raise UsageError("implementation='triton': gated_delta has no Triton form yet. Use auto, recurrent or chunked.")
+    if implementation == "auto":
+        implementation = "recurrent" if v.shape[1] <= SHORT else "chunked"
+    return choose(implementation, v, d_state)
 
 
 def _recurrent(

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from hymo.core.errors import UsageError
-from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, initial, working_dtype
+from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, check_state, initial, working_dtype
 from hymo.kernels.chunking import ChunkLayout, chunk_layout
 from hymo.kernels.dispatch import choose
 
@@ -53,8 +53,8 @@ def gated_linear(
         initial_state: (N, H, S, D), zeros if None; N is B, or the number of documents.
         cu_seqlens: int32 (N + 1,) document boundaries from 0 to T; needs B = 1. State restarts at each.
         output_final_state: whether to return the states after the last tokens.
-        implementation: auto, recurrent (a time loop, the oracle) or chunked (parallel over chunks).
-        chunk_size: tokens per chunk; changes speed, not results.
+        implementation: auto, recurrent (a time loop, the oracle), chunked (parallel over chunks) or triton (GPU).
+        chunk_size: tokens per chunk of the chunked form; changes speed, not results.
 
     Returns:
         o (B, T, H, D) in the dtype of v, and the final states (N, H, S, D) in fp32 (fp64 for fp64 inputs) or None.
@@ -68,9 +68,16 @@ def gated_linear(
     check_chunk_size(chunk_size)
     check_cu_seqlens(cu_seqlens, v.shape[0], v.shape[1])
     sequences = v.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+    chosen = choose(implementation, v, b.shape[-1])
+    if chosen == "triton":
+        from hymo.kernels.triton_gated_linear_op import gated_linear_triton  # only here: Triton is optional
+
+        check_state(initial_state, sequences, v, b.shape[-1])
+        o, final = gated_linear_triton(v, b, c, g, A_log, initial_state, cu_seqlens)
+        return o, final if output_final_state else None
     state = initial(initial_state, sequences, v, b.shape[-1])
     with torch.autocast(v.device.type, enabled=False):  # it would run the products in bf16
-        if choose(implementation, v.shape[1]) == "recurrent":
+        if chosen == "recurrent":
             o, final = _recurrent(v, b, c, g, A_log, state, cu_seqlens)
         else:
             o, final = _chunked(v, b, c, g, A_log, state, cu_seqlens, chunk_size)

@@ -198,7 +198,7 @@ def scan(
     next1 = tl.load(place + (index + step) * size, mask=limit > 1, other=0.0)
     next2 = tl.load(place + (index + 2 * step) * size, mask=limit > 2, other=0.0)
     next3 = tl.load(place + (index + 3 * step) * size, mask=limit > 3, other=0.0)
-    for n in range(0, count):
+    for n in range(count):
         added = next0
         next0 = next1
         next1 = next2
@@ -438,7 +438,7 @@ def write_gradient(
     if HAS_LEAVING:
         where = place if TURNED else turned
         grad = tl.load(leaving + (index * H + head) * (S * D) + where, mask=inside, other=0.0).to(tl.float32)
-    rate_grad = tl.zeros((TILE, BS), tl.float32)
+    rate_grad = tl.zeros((BS,), tl.float32)
     later = rows[:, None] > columns[None, :]
     earlier = rows[:, None] < columns[None, :]
     apart = rows[:, None] ^ columns[None, :]
@@ -447,7 +447,7 @@ def write_gradient(
     before = tl.where(later, 1.0, 0.0).to(OPERAND)
     ones = tl.full((TILE, BD), 1.0, tl.float32).to(OPERAND)
     lines = tl.arange(0, 16)
-    for n in range(0, count):
+    for n in range(count):
         offset = (count - 1 - n) * TILE
         live = offset + rows < length
         values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
@@ -499,7 +499,7 @@ def write_gradient(
         flow = dot(before, writes * leaving_grad, OPERAND) - dot(onwards, writes * inside_grad, OPERAND)
         state = tl.load(tiles + place, mask=inside, other=0.0)
         flow += dot(ones, grad * decay[None, :] * state.to(tl.float32), OPERAND)
-        rate_grad += gate[:, None] * flow
+        rate_grad += tl.sum(gate[:, None] * flow, 0)
         read_part = tl.load(by_read + rows * H, mask=live, other=0.0)
         gate_grad = read_part + tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E)
         tl.store(dg + rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
@@ -523,7 +523,7 @@ def write_gradient(
         dg -= TILE * H
         by_read -= TILE * H
         tiles -= H * (S * D)
-    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * rate * (1.0 / LOG2E), mask=s < S)
+    tl.store(dA + (index * H + head) * S + s, rate_grad * rate * (1.0 / LOG2E), mask=s < S)
     if HAS_INITIAL:
-        if first != 0:
-            tl.store(dinitial + (sequence * H + head) * (S * D) + turned, grad, mask=inside)
+        reached = tl.where(inside, first, 0) != 0
+        tl.store(dinitial + (sequence * H + head) * (S * D) + turned, grad, mask=reached)

@@ -112,7 +112,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     config = default_config(d_state, width, v.dtype)
-    A_log = A_log.contiguous()
+    A_log = A_log.float().contiguous()
     state = None if state is None else state.contiguous()
     cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
     count = cut.table.shape[0]
@@ -162,7 +162,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     config = default_config(d_state, width, v.dtype)
-    rates = A_log.contiguous()
+    rates = A_log.float().contiguous()
     first = None if state is None else state.contiguous()
     dfinal = None if dfinal is None else dfinal.contiguous()
     cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
