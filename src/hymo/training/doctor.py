@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from hymo.kernels.dispatch import kernel_report
+
 EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
     ("tokenizers", "tokenizers", "subword tokenizers (not used by this version)"),
@@ -79,7 +81,7 @@ def diagnose() -> Diagnosis:
             "torch": torch.get_num_threads(),
             "interop": torch.get_num_interop_threads(),
         },
-        fast_paths=[triton_kernels(), compilation(), cuda_graphs(), bfloat16(), grouped_mm()],
+        fast_paths=[*triton_kernels(), compilation(), cuda_graphs(), bfloat16(), grouped_mm()],
         extras=[
             Extra(name, version_of(name) if importlib.util.find_spec(module) else None, enables)
             for module, name, enables in EXTRAS
@@ -87,9 +89,14 @@ def diagnose() -> Diagnosis:
     )
 
 
-def triton_kernels() -> FastPath:
-    """Hand-written kernels of the recurrences."""
-    return FastPath("Triton kernels", False, "chunked PyTorch: no Triton kernels in this version")
+def triton_kernels() -> list[FastPath]:
+    """Hand-written kernels, one entry per operation."""
+    paths = []
+    for choice in kernel_report():
+        on = choice.implementation == "triton"
+        reason = choice.reason if on else f"{choice.implementation} PyTorch: {choice.reason}"
+        paths.append(FastPath(f"Triton {choice.operation}", on, reason))
+    return paths
 
 
 def compilation() -> FastPath:
