@@ -10,11 +10,18 @@ import pytest
 from hymo.cli import main
 from hymo.data import sample_paths
 
-SMALL = [  # noqa: E501
-    "--set=model.dim=32", "--set=model.gdn_d_inner=64", "--set=model.n_routed_experts=4", "--set=model.moe_inter_dim=32",
-    "--set=training.micro_batch_size=2", "--set=training.seq_len=64", "--set=scheduler.total_steps=6",
-    "--set=training.checkpoint_interval=3", "--set=training.eval_sequences=4", "--set=run.device=cpu",
-]  # fmt: skip
+SMALL = [
+    "--set=model.dim=32",
+    "--set=model.gdn_d_inner=64",
+    "--set=model.n_routed_experts=4",
+    "--set=model.moe_inter_dim=32",
+    "--set=training.micro_batch_size=2",
+    "--set=training.seq_len=64",
+    "--set=scheduler.total_steps=6",
+    "--set=training.checkpoint_interval=3",
+    "--set=training.eval_sequences=4",
+    "--set=run.device=cpu",
+]
 
 
 @pytest.fixture(scope="module")

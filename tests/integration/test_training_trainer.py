@@ -21,7 +21,7 @@ from hymo.data import ByteTokenizer, prepare, sample_paths
 from hymo.models import HyMo, build_hymo
 from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
 from hymo.training import Trainer
-from hymo.training.metrics import read_jsonl, read_metrics
+from hymo.training.metrics import JsonlSink, read_jsonl, read_metrics
 from hymo.training.run import open_run, run_folder
 
 
@@ -172,7 +172,7 @@ def test_a_non_finite_step_changes_nothing_and_is_named(small: HyMoConfig, monke
     result = trainer.train()
     assert seen == [False, True, False]
     (event,) = recorder.of("skip")
-    assert event["step"] == 1
+    assert event["step"] == 2
     assert event["tensor"] in dict(trainer.master.named_parameters())
     assert result.tokens == 2 * 2 * 64
     assert [round(r["train/lr_factor"], 6) for r in recorder.metrics] == [
@@ -184,7 +184,7 @@ def test_too_many_non_finite_steps_stop_the_run(small: HyMoConfig, monkeypatch: 
     config = plain(small, micro_batch_size=2, grad_accum_steps=1, max_skipped_steps=2)
     trainer = Trainer(config, ({"tokens": t} for t in windows(12, 2, 64)))
     poison(trainer.master, set(range(100)), monkeypatch)
-    with pytest.raises(TrainingError, match=r"step 2: .*not finite 3 times in a row"):
+    with pytest.raises(TrainingError, match=r"step 3: .*not finite 3 times in a row"):
         trainer.train()
 
 
@@ -285,6 +285,7 @@ def test_bf16_computes_on_a_copy_and_updates_fp32_masters(small: HyMoConfig) -> 
     data = [{"tokens": t} for t in windows(4, 2, 64)] * 3
     for dtype in ("float32", "bfloat16"):
         config = plain(small, micro_batch_size=2, grad_accum_steps=1, param_dtype=dtype)
+        config = derive_config(config, model={"moe_bias_update": "sign"})
         recorder = Recorder()
         trainer = Trainer(config, iter(data), callbacks=[recorder])
         trainer.train()
@@ -299,6 +300,17 @@ def test_bf16_computes_on_a_copy_and_updates_fp32_masters(small: HyMoConfig) -> 
     assert bool(theirs.bias.abs().max() > 0)
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.02)
     assert losses["bfloat16"][-1] < losses["bfloat16"][0] - 0.1
+
+
+def test_a_full_disk_costs_records_and_not_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sink = JsonlSink(tmp_path)
+    sink._files["metrics.jsonl"] = open("/dev/full", "a")  # noqa: SIM115
+    for step in (1, 2):
+        sink.on_metrics({"step": step})
+    sink.on_event("checkpoint_failed", {"step": 2})
+    sink.close()
+    assert capsys.readouterr().err.count("metrics.jsonl: cannot be written (No space left on device)") == 1
+    assert [event["kind"] for event in read_jsonl(tmp_path / "events.jsonl")] == ["checkpoint_failed"]
 
 
 def test_mtp_anneals_to_nothing(small: HyMoConfig) -> None:

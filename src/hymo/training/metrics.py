@@ -5,8 +5,10 @@ Files are only appended to. A resumed run writes a `resume` event; readers drop 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,6 +33,7 @@ class JsonlSink:
     """Writes both files, one JSON object a line, flushed at once."""
 
     def __init__(self, folder: Path) -> None:
+        self._failed = False
         folder.mkdir(parents=True, exist_ok=True)
         self._files = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, EVENTS)}
         for name, file in self._files.items():
@@ -50,12 +53,18 @@ class JsonlSink:
     def close(self) -> None:
         """Close both files."""
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
-        file = self._files[name]
-        file.write(json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n")
-        file.flush()
+        line = json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n"
+        try:
+            self._files[name].write(line)
+            self._files[name].flush()
+        except OSError as error:  # a full disk must not end the run; what is lost here is told once
+            if not self._failed:
+                print(f"{name}: cannot be written ({error.strerror}); training goes on without it", file=sys.stderr)
+            self._failed = True
 
 
 def _cut_short(path: Path) -> bool:

@@ -189,7 +189,7 @@ class Trainer:
             return result, False
         self.skipped_in_a_row = 0
         if result["train/grad_norm"] > self.config.training.grad_norm_warn:
-            self._event("grad_norm", step=self.step, value=result["train/grad_norm"])
+            self._event("grad_norm", step=self.step + 1, value=result["train/grad_norm"])
         if record is not None:
             result |= self._telemetry(record)
             result |= {f"update_ratio/{n}": v for n, v in self.optimizers.step_measured().items()}
@@ -224,10 +224,10 @@ class Trainer:
         for mixture in self.master.mixtures():
             mixture.tokens_per_expert.zero_()
         self.skipped_in_a_row += 1
-        self._event("skip", step=self.step, tensor=bad, in_a_row=self.skipped_in_a_row)
+        self._event("skip", step=self.step + 1, tensor=bad, in_a_row=self.skipped_in_a_row)
         if self.skipped_in_a_row > self.config.training.max_skipped_steps:
             raise TrainingError(
-                f"step {self.step}: loss or gradient was not finite {self.skipped_in_a_row} times in a row, first in "
+                f"step {self.step + 1}: loss or gradient was not finite {self.skipped_in_a_row} times in a row, first in "
                 f"'{bad}'. Lower the learning rates or look at the data of these steps."
             )
 
