@@ -313,6 +313,15 @@ def test_a_full_disk_costs_records_and_not_the_run(tmp_path: Path, capsys: pytes
     assert [event["kind"] for event in read_jsonl(tmp_path / "events.jsonl")] == ["checkpoint_failed"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("num_workers", 2), ("spike_rewind", True), ("dp_replicate", 2), ("reduce_dtype", "bfloat16")]
+)
+def test_a_field_without_effect_is_refused(small: HyMoConfig, name: str, value: Any) -> None:
+    config = derive_config(small, training={name: value})
+    with pytest.raises(UsageError, match=rf"training\.{name}: .*later version"), open_run(config):
+        pass
+
+
 def test_mtp_anneals_to_nothing(small: HyMoConfig) -> None:
     trainer = Trainer(derive_config(small, model={"mtp_anneal_frac": 0.5}), iter([]))
     scales = []

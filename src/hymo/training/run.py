@@ -27,6 +27,7 @@ from hymo.training.metrics import Callback, JsonlSink
 from hymo.training.trainer import Trainer
 
 CONFIG = "config.yaml"
+_UNAVAILABLE = {"num_workers": 0, "spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
 
 
 def run_folder(config: HyMoConfig) -> Path:
@@ -46,6 +47,7 @@ def open_run(
         UsageError: no data, a vocabulary that does not fit the tokenizer, a folder in use or of another configuration.
         DataError, CheckpointError: as the parts raise them, before any work.
     """
+    _refuse_unavailable(config)
     if config.run.data is None:
         raise UsageError("run.data: not set. Prepare text with `hymo data prepare`, then pass --data DIR.")
     tokenizer = load_tokenizer(config.run.tokenizer)
@@ -102,6 +104,14 @@ def training_loader(config: HyMoConfig, split: Split) -> PackedLoader:
         packed=cfg.document_masking,
         max_epochs=cfg.max_epochs,
     )
+
+
+def _refuse_unavailable(config: HyMoConfig) -> None:
+    """Fields whose feature this version lacks may only have the value that means without it."""
+    for name, without in _UNAVAILABLE.items():
+        value = getattr(config.training, name)
+        if value != without:
+            raise UsageError(f"training.{name}: {value!r} needs a later version of hymo. Set it to {without!r}.")
 
 
 def _check_folder(folder: Path, config: HyMoConfig) -> bool:

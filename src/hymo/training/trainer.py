@@ -227,8 +227,8 @@ class Trainer:
         self._event("skip", step=self.step + 1, tensor=bad, in_a_row=self.skipped_in_a_row)
         if self.skipped_in_a_row > self.config.training.max_skipped_steps:
             raise TrainingError(
-                f"step {self.step + 1}: loss or gradient was not finite {self.skipped_in_a_row} times in a row, first in "
-                f"'{bad}'. Lower the learning rates or look at the data of these steps."
+                f"step {self.step + 1}: loss or gradient was not finite {self.skipped_in_a_row} times in a row, "
+                f"first in '{bad}'. Lower the learning rates or look at the data of these steps."
             )
 
     def _mtp_scale(self) -> float:
