@@ -27,10 +27,10 @@ def retention(run: Path, **fields: int | None) -> None:
 
 
 def best(run: Path, step: int | None) -> None:
-    path = run / "checkpoints" / "step-00000012" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["trainer"]["best_step"] = step
-    path.write_text(json.dumps(manifest))
+    folder = run / "checkpoints" / "step-00000012"
+    manifest = read_manifest(folder)
+    manifest.trainer["best_step"] = step
+    (folder / "manifest.json").write_text(manifest.to_json())
 
 
 def flip(path: Path) -> None:

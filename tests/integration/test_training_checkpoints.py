@@ -27,7 +27,7 @@ def tensors(step: int) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def checkpointer(folder: Path, keep_last: int = 10, keep_every: int | None = None) -> Checkpointer:
-    return Checkpointer(folder, "model: {}\n", keep_last, keep_every, lambda _: None)
+    return Checkpointer(folder, "model: {}\n", keep_last, keep_every)
 
 
 def save(saver: Checkpointer, step: int, best: int | None = None) -> str:
@@ -61,7 +61,12 @@ def tensor_file(checkpoint: Path) -> Path:
     return next(checkpoint.glob("*.distcp"))
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+def tensor_file_folder(checkpoint: Path) -> None:
+    """A folder where the tensor file was: reading it fails, and not for being absent."""
+    (checkpoint / "__0_0.distcp").mkdir()
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "flipped byte": (lambda c: flip(tensor_file(c)), "checksum"),
     "truncated file": (lambda c: os.truncate(tensor_file(c), 10), "10 bytes instead of"),
     "missing file": (lambda c: tensor_file(c).unlink(), "missing"),
@@ -69,6 +74,13 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing manifest": (lambda c: (c / "manifest.json").unlink(), "did not finish"),
     "manifest cut short": (lambda c: os.truncate(c / "manifest.json", 40), "cannot be read"),
     "changed configuration": (lambda c: (c / "config.yaml").write_text("model: []\n"), "checksum"),
+    "manifest with another number": (
+        lambda c: (c / "manifest.json").write_text(
+            (c / "manifest.json").read_text().replace('"tokens": 30', '"tokens": 31')
+        ),
+        "its own checksum differs",
+    ),
+    "unreadable file": (lambda c: (tensor_file(c).unlink(), tensor_file_folder(c)), "cannot be read"),
     "another format version": (
         lambda c: (c / "manifest.json").write_text(json.dumps({"format_version": 99})),
         "format version 99",
@@ -119,6 +131,22 @@ def test_a_stale_temporary_folder_is_cleared_and_never_read(folder: Path) -> Non
     assert newest(folder)[0] == 3
     checkpointer(folder)
     assert not (folder / ".tmp-step-00000009").exists()
+
+
+def test_retention_never_takes_the_one_just_saved(folder: Path) -> None:
+    saver = checkpointer(folder, keep_last=2)
+    shutil.rmtree(folder / "step-00000001")
+    assert save(saver, 1) == ""  # a run that was resumed from before steps 2 and 3
+    assert (folder / "step-00000001").exists()
+
+
+def test_a_damaged_checkpoint_is_told_once(folder: Path) -> None:
+    flip(tensor_file(folder / "step-00000002"))
+    saver, told = checkpointer(folder), []
+    for step in (4, 5):
+        saver.start(tensors(step), manifest(step))
+        told.append([len(result.warnings) for result in saver.finished(wait=True)])
+    assert told == [[1], [0]]
 
 
 def test_a_symlinked_checkpoint_is_read(folder: Path) -> None:

@@ -50,7 +50,7 @@ def test_twenty_saves_need_no_more_than_two(small: HyMoConfig, tmp_path: Path) -
     with open_run(small) as trainer:
         state = training_state(trainer.master, trainer.optimizers)
         state["model"]["ballast"] = torch.zeros(4 << 20)  # 16 MiB: a copy kept per save would show
-        saver = Checkpointer(tmp_path / "saves", "", 2, None, lambda _: None)
+        saver = Checkpointer(tmp_path / "saves", "", 2)
         sizes = []
         for step in range(1, 21):
             saver.start(state, Manifest(1, "", "", "", "", "", step, 0, None, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +18,16 @@ def log(message: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write `value` to stdout as indented JSON. NaN and infinity are refused: they are no JSON."""
-    print(json.dumps(value, indent=2, allow_nan=False))
+    """Write `value` to stdout as indented JSON; NaN and infinity, which are no JSON, become null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:

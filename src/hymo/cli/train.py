@@ -38,11 +38,12 @@ def train(
             raise UsageError(
                 "train: --resume goes on with the run's own configuration; --set and --data start new runs."
             )
+        resume = resume.resolve()
         path = resume / "config.yaml"
         if not path.is_file():
             raise UsageError(f"{path}: not found. --resume takes the folder of a run.")
         resolved = load_config(path)
-        resolved = derive_config(resolved, run={"output_dir": str(resume.parent), "name": resume.resolve().name})
+        resolved = derive_config(resolved, run={"output_dir": str(resume.parent), "name": resume.name})
     else:
         assert config is not None
         resolved = load_config(config, overrides)

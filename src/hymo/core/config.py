@@ -103,7 +103,7 @@ class ModelConfig:
     gdn_rope_target: Literal["bc", "v", "none"] = "bc"
     """What a GDN block rotates: read and write keys, the values, or nothing."""
     gdn_decay_init: Literal["linear", "log_uniform"] = "linear"
-    """Decay at initialisation: A equally spaced in 1..40 over heads, or time constants log-uniform to the context."""
+    """Decay of gated_linear at initialisation: A equally spaced in 1..40, or time constants log-uniform."""
     gdn_decay_sharing: Literal["pair", "head"] = "pair"
     """Where states share one decay: over each rotated pair, or over the whole head."""
     gdn_output_norm: bool = False
@@ -239,7 +239,7 @@ class OptimizerConfig:
     decay_group_eps: Positive
     """Denominator guard for A_log and dt_bias, whose gradients lie far below the usual one."""
     cautious_weight_decay: bool = True
-    """Decay a weight only where it agrees in sign with its update."""
+    """Whether NorMuon decays a weight only where it agrees in sign with its update; AdamW decays plainly."""
     optimizer_partition: Literal["hybrid", "adamw", "normuon_all"] = "hybrid"
     """Who updates matrices and experts: NorMuon and AdamW, AdamW alone, or NorMuon for both."""
     muon_normalize: bool = True
@@ -363,7 +363,7 @@ class RunConfig:
     data: str | None = None
     """Folder written by `hymo data prepare`."""
     tokenizer: str = "byte"
-    """`byte`, or the path of a tokenizer.json."""
+    """`byte`; trained tokenizers come with a later version."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device to train on; auto takes the fastest present."""
 

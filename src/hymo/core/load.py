@@ -19,6 +19,7 @@ from hymo.core.config import GROUPS, HyMoConfig
 from hymo.core.errors import ConfigError, nearest
 
 _BASE = "base"
+_CADENCE = ("log_interval", "checkpoint_interval", "checkpoint_minutes", "keep_last", "keep_every", "async_checkpoint")
 
 Tree = dict[str, dict[str, Any]]
 
@@ -78,8 +79,13 @@ def dump_config(config: HyMoConfig) -> str:
 
 
 def config_hash(config: HyMoConfig) -> str:
-    """Return a short hash of all that decides a run's result: everything but its name, folders and device."""
+    """Return a short hash of all that decides a run's result.
+
+    Left out are its name, folders and device, and how often it logs and saves: those may change on resume.
+    """
     tree = {name: _plain_group(getattr(config, name)) for name in GROUPS if name != "run"}
+    for name in _CADENCE:
+        del tree["training"][name]
     tree["run"] = {"tokenizer": config.run.tokenizer}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -179,7 +185,9 @@ def _follow_model(model: dict[str, Any], before: dict[str, Any], changed: dict[s
         old = list(before["mla_layers"])
         stride = old[1] - old[0] if len(old) > 1 else before["n_layers"]
         model["mla_layers"] = list(range(old[0], model["n_layers"], stride))
-        model["nope_gdn_layers"] = [i for i in before.get("nope_gdn_layers", []) if i < model["n_layers"]]
+    if (moved("n_layers") or "mla_layers" in changed) and "nope_gdn_layers" not in changed:
+        inside = [i for i in before.get("nope_gdn_layers", []) if i not in model.get("mla_layers", [])]
+        model["nope_gdn_layers"] = [i for i in inside if type(model["n_layers"]) is not int or i < model["n_layers"]]
     if moved("mtp_depth") and "mtp_loss_weights" not in changed:
         weights = list(before.get("mtp_loss_weights", []))
         depth = max(0, int(model["mtp_depth"]))

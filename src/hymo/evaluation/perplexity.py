@@ -43,7 +43,7 @@ class Perplexity:
     @property
     def byte_perplexity(self) -> float:
         """exp(nats per byte)."""
-        return math.exp(self.nats / self.bytes)
+        return math.exp(min(self.nats / self.bytes, 700.0))
 
     @property
     def token_perplexity(self) -> float:

@@ -32,6 +32,7 @@ CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"^step-(\d+)$")
 _BLOCK = 1 << 22
+_DIGEST = "manifest_sha256"
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,13 @@ class Manifest:
     """Size and SHA-256 of every other file."""
 
     def to_json(self) -> str:
-        """Serialise; `read_manifest` reads it back."""
-        return json.dumps(asdict(self), indent=1)
+        """Serialise with a checksum of its own; `read_manifest` reads it back."""
+        fields = asdict(self)
+        return json.dumps({**fields, _DIGEST: _digest(fields)}, indent=1, allow_nan=False)
+
+
+def _digest(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def step_of(path: Path) -> int | None:
@@ -89,11 +95,19 @@ def read_manifest(path: Path) -> Manifest:
         version = raw["format_version"]
         if version != FORMAT_VERSION:
             raise CheckpointError(f"{path}: format version {version}, this version of hymo reads {FORMAT_VERSION}.")
-        return Manifest(**raw)
+        digest = raw.pop(_DIGEST)
+        if digest != _digest(raw):
+            raise CheckpointError(
+                f"{path / MANIFEST}: its own checksum differs. The checkpoint is damaged; use another."
+            )
+        manifest = Manifest(**raw)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no {MANIFEST}; the save did not finish. Use another checkpoint.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path / MANIFEST}: cannot be read ({error}). Use another checkpoint.") from None
+    if step_of(path.resolve()) not in (None, manifest.step):
+        raise CheckpointError(f"{path}: holds step {manifest.step}. The folder was renamed; give it its own name back.")
+    return manifest
 
 
 def verify(path: Path) -> Manifest:
@@ -105,12 +119,17 @@ def verify(path: Path) -> Manifest:
     manifest = read_manifest(path)
     for name, expected in manifest.files.items():
         file = path / name
-        if not file.is_file():
-            raise CheckpointError(f"{file}: missing. The checkpoint is damaged; use another.")
-        size = file.stat().st_size
-        if size != expected["bytes"]:
-            raise CheckpointError(f"{file}: {size} bytes instead of {expected['bytes']}. The checkpoint is damaged.")
-        if file_digest(file) != expected:
+        try:
+            found = file_digest(file)
+        except FileNotFoundError:
+            raise CheckpointError(f"{file}: missing. The checkpoint is damaged; use another.") from None
+        except OSError as error:
+            raise CheckpointError(f"{file}: cannot be read ({error.strerror}). Use another checkpoint.") from None
+        if found["bytes"] != expected["bytes"]:
+            raise CheckpointError(
+                f"{file}: {found['bytes']} bytes instead of {expected['bytes']}. The checkpoint is damaged."
+            )
+        if found != expected:
             raise CheckpointError(f"{file}: its checksum differs from the manifest. The checkpoint is damaged.")
     return manifest
 
@@ -177,5 +196,5 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Hy
     model = build_hymo(config, device=device)
     weights: dict[str, Tensor] = model.state_dict()
     load_tensors(folder, {"model": weights})
-    model.load_state_dict(weights)
+    model.kernel = "auto"  # what trained it may not run here
     return model.eval(), config, manifest

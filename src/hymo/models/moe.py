@@ -162,6 +162,10 @@ class DeepSeekMoE(Float32Islands):
         """What the trainer calls once per optimizer step."""
         self.update_gate_bias()
 
+    def discard_step(self) -> None:
+        """What the trainer calls instead when a step was skipped: its load must not count."""
+        self.tokens_per_expert.zero_()
+
     @torch.no_grad()
     def telemetry(self) -> dict[str, Tensor]:
         """Balance of the load since the last update: variation, worst excess, entropy (1 is uniform), bias range."""

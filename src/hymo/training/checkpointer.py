@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import queue
 import shutil
 import threading
 import time
@@ -38,6 +39,8 @@ class SaveResult:
     """Why it failed, else empty."""
     seconds: float
     """From the copy of the tensors to the rename."""
+    warnings: tuple[str, ...] = ()
+    """What else a person should know: damaged checkpoints met for the first time, old ones that cannot be deleted."""
 
 
 class Checkpointer:
@@ -47,16 +50,14 @@ class Checkpointer:
     is in flight at a time: the next `start` waits for it, so memory stays bounded.
     """
 
-    def __init__(
-        self, folder: Path, config_text: str, keep_last: int, keep_every: int | None, report: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, config_text: str, keep_last: int, keep_every: int | None = None) -> None:
         self.folder = folder
         self._config_text = config_text
         self._keep_last, self._keep_every = keep_last, keep_every
-        self._report = report
         self._staging: dict[str, Any] = {}
         self._thread: threading.Thread | None = None
-        self._done: list[SaveResult] = []
+        self._done: queue.SimpleQueue[SaveResult] = queue.SimpleQueue()
+        self._told: set[str] = set()
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"{_TEMPORARY}*"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -78,7 +79,9 @@ class Checkpointer:
         """Take the results of saves that ended since the last call; with `wait`, let the one in flight end first."""
         if wait:
             self._join()
-        done, self._done = self._done, []
+        done = []
+        while not self._done.empty():
+            done.append(self._done.get())
         return done
 
     def _join(self) -> None:
@@ -88,13 +91,19 @@ class Checkpointer:
 
     def _run(self, manifest: Manifest, best: int | None) -> None:
         began = time.perf_counter()
-        path, error = None, ""
+        path, error, told = None, "", list[str]()
         try:
             path = self._write(manifest)
-            self.prune(best)
         except (Exception, CheckpointException) as problem:  # whatever it was, training goes on and says so
-            error = f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1] if str(problem) else ''}"
-        self._done.append(SaveResult(manifest.step, path, error, time.perf_counter() - began))
+            error = _reason(problem)
+        else:
+            try:
+                self.prune(best, path, told.append)
+            except OSError as problem:
+                told.append(f"old checkpoints could not be deleted: {_reason(problem)}")
+        news = tuple(text for text in told if text not in self._told)
+        self._told.update(news)
+        self._done.put(SaveResult(manifest.step, path, error, time.perf_counter() - began, news))
 
     def _write(self, manifest: Manifest) -> Path:
         final = self.folder / f"step-{manifest.step:08d}"
@@ -121,13 +130,17 @@ class Checkpointer:
             raise
         return final
 
-    def prune(self, best: int | None = None) -> list[Path]:
-        """Delete whole checkpoints beyond the newest `keep_last`, the best and every `keep_every`-th; return them."""
-        whole = [(path, manifest.step) for path, manifest in verified(self.folder, self._report)]
-        removed = surplus(whole, self._keep_last, self._keep_every, best)
-        for path in removed:
-            shutil.rmtree(path)
-        return removed
+    def prune(self, best: int | None, newest: Path, report: Callable[[str], None]) -> None:
+        """Delete whole checkpoints beyond the newest `keep_last`, the best, every `keep_every`-th and the `newest`."""
+        whole = [(path, manifest.step) for path, manifest in verified(self.folder, report)]
+        for path in surplus(whole, self._keep_last, self._keep_every, best):
+            if path != newest:
+                shutil.rmtree(path)
+
+
+def _reason(problem: BaseException) -> str:
+    text = str(problem).strip()
+    return f"{type(problem).__name__}: {text.splitlines()[-1] if text else ''}"
 
 
 def surplus(whole: Sequence[tuple[Path, int]], keep_last: int, keep_every: int | None, best: int | None) -> list[Path]:
@@ -158,7 +171,7 @@ def training_state(model: torch.nn.Module, optimizers: Any) -> dict[str, Any]:
             for name, parameter in zip(group["param_names"], group["params"], strict=True):
                 states[name] = dict(optimizer.state[parameter])
     rng = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
+    if next(model.parameters()).is_cuda:
         rng["cuda"] = torch.cuda.get_rng_state()
     return {"model": model.state_dict(), "optimizer": states, "rng": rng}
 

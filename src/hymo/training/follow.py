@@ -135,7 +135,7 @@ class RunFollower:
     def _take_event(self, event: Record) -> None:
         self.events.append(event)
         kind = event["kind"]
-        if kind == "resume":
+        if kind in ("resume", "start"):
             step = event.get("step", 0)
             self.losses = [point for point in self.losses if point[0] <= step]
             self.train |= {"step": step, "tokens": event.get("tokens", 0)}

@@ -73,7 +73,7 @@ def inspect_checkpoints(path: Path) -> list[CheckpointInfo]:
             CheckpointInfo(
                 path=folder,
                 step=step,
-                bytes=sum(file.stat().st_size for file in folder.iterdir() if file.is_file()),
+                bytes=_size(folder),
                 damage=damage.get(folder, ""),
                 tokens=None if manifest is None else manifest.tokens,
                 val_loss=losses.get(step),
@@ -81,6 +81,14 @@ def inspect_checkpoints(path: Path) -> list[CheckpointInfo]:
             )
         )
     return infos
+
+
+def _size(folder: Path) -> int:
+    """Bytes in a folder; 0 if a run's retention has just deleted it."""
+    try:
+        return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    except FileNotFoundError:
+        return 0
 
 
 def prune_checkpoints(run: Path, dry_run: bool = False) -> Pruning:

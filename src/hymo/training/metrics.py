@@ -94,7 +94,11 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 def read_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[dict[str, Any]]:
     """The metrics of a run as if it had never been interrupted: records that a resume made obsolete are dropped."""
-    resumes = [(event["ts"], event["step"]) for event in read_jsonl(folder / EVENTS) if event.get("kind") == "resume"]
+    resumes = [
+        (event["ts"], event["step"])
+        for event in read_jsonl(folder / EVENTS)
+        if event.get("kind") in ("resume", "start")
+    ]
     valid = []
     for record in read_jsonl(folder / METRICS):
         redone = any(record["ts"] <= at and record["step"] > step for at, step in resumes)

@@ -23,11 +23,10 @@ from hymo.core.load import config_hash, dump_config, load_config
 from hymo.data import EvaluationWindows, PackedLoader, Split, load_tokenizer, open_split
 from hymo.models.checkpoint import CHECKPOINTS, list_checkpoints
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.metrics import Callback, JsonlSink
-from hymo.training.trainer import Trainer
+from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
+from hymo.training.trainer import Trainer, refuse_unavailable
 
 CONFIG = "config.yaml"
-_UNAVAILABLE = {"num_workers": 0, "spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
 
 
 def run_folder(config: HyMoConfig) -> Path:
@@ -47,7 +46,7 @@ def open_run(
         UsageError: no data, a vocabulary that does not fit the tokenizer, a folder in use or of another configuration.
         DataError, CheckpointError: as the parts raise them, before any work.
     """
-    _refuse_unavailable(config)
+    refuse_unavailable(config)
     if config.run.data is None:
         raise UsageError("run.data: not set. Prepare text with `hymo data prepare`, then pass --data DIR.")
     tokenizer = load_tokenizer(config.run.tokenizer)
@@ -68,23 +67,19 @@ def open_run(
         sink = JsonlSink(folder)
         every: list[Callback] = [sink, *callbacks]
 
-        def report(text: str) -> None:
-            for callback in every:
-                callback.on_event("damaged_checkpoint", {"error": text})
-
-        saver = Checkpointer(folder / CHECKPOINTS, dump_config(config), cfg.keep_last, cfg.keep_every, report)
-        trainer = Trainer(
-            config,
-            loader,
-            validation=validation,
-            checkpointer=saver,
-            callbacks=every,
-            config_hash=config_hash(config),
-            tokenizer=tokenizer.fingerprint(),
-        )
-        if resuming:
-            trainer.resume(folder)
+        saver = Checkpointer(folder / CHECKPOINTS, dump_config(config), cfg.keep_last, cfg.keep_every)
         try:
+            trainer = Trainer(
+                config,
+                loader,
+                validation=validation,
+                checkpointer=saver,
+                callbacks=every,
+                config_hash=config_hash(config),
+                tokenizer=tokenizer.fingerprint(),
+            )
+            if resuming:
+                trainer.resume(folder)
             yield trainer
         except (Exception, KeyboardInterrupt) as error:
             sink.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
@@ -106,24 +101,17 @@ def training_loader(config: HyMoConfig, split: Split) -> PackedLoader:
     )
 
 
-def _refuse_unavailable(config: HyMoConfig) -> None:
-    """Fields whose feature this version lacks may only have the value that means without it."""
-    for name, without in _UNAVAILABLE.items():
-        value = getattr(config.training, name)
-        if value != without:
-            raise UsageError(f"training.{name}: {value!r} needs a later version of hymo. Set it to {without!r}.")
-
-
 def _check_folder(folder: Path, config: HyMoConfig) -> bool:
     """Write what describes a new run, or compare with what is there; returns whether there is something to resume."""
     path = folder / CONFIG
-    if path.exists() and list_checkpoints(folder / CHECKPOINTS):
+    begun = bool(list_checkpoints(folder / CHECKPOINTS))
+    if path.exists() and (begun or read_jsonl(folder / METRICS)):
         if config_hash(load_config(path)) != config_hash(config):
             raise UsageError(
                 f"{folder}: holds a run with another configuration. Choose another name with --set run.name=NAME, "
                 f"resume it with --resume {folder}, or delete it."
             )
-        return True
+        return begun
     path.write_text(dump_config(config), encoding="utf-8")
     (folder / "env.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
     return False

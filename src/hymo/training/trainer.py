@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from torch import Tensor
 
 from hymo.core.accounting import flops_per_token
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import CheckpointError, TrainingError
+from hymo.core.errors import CheckpointError, TrainingError, UsageError
 from hymo.core.hardware import match_device
 from hymo.data.heldout import EvaluationWindows
 from hymo.data.loader import PackedLoader, batch_digest
@@ -75,6 +78,7 @@ class Trainer:
         config_hash: str = "",
         tokenizer: str = "",
     ) -> None:
+        refuse_unavailable(config)
         self.config = config
         self.device = resolve_device(config.run.device)
         torch.manual_seed(config.training.seed)
@@ -95,7 +99,7 @@ class Trainer:
         self.best_step: int | None = None
         self.last_validation: Perplexity | None = None
         self._loaded: list[dict[str, Any]] = []
-        self._saved_step = 0
+        self._saved_step = self._validated_step = 0
         self._saved_at = time.monotonic()
 
     def train(self) -> TrainResult:
@@ -108,7 +112,8 @@ class Trainer:
         cfg = self.config.training
         meter = _Meter(self.config, self.device)
         self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
-        with StopRequest() as stop:
+        with StopRequest() as stop, self._saves_end():
+            self._validate_if_due(stop)  # an interrupt may have come just before it
             while self.step < self.config.total_steps and not stop():
                 began = time.perf_counter()
                 windows = self._next_windows()
@@ -119,7 +124,7 @@ class Trainer:
                 tokens = sum(window.inputs.numel() for window in windows)
                 self.step += 1
                 self.tokens += tokens if trained else 0
-                meter.add(tokens, time.perf_counter() - began, waited)
+                meter.add(tokens if trained else 0, time.perf_counter() - began, waited)
                 if logs or self.step == 1:
                     rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}
                     rates["train/lr_factor"] = factor
@@ -134,17 +139,33 @@ class Trainer:
     def _between_steps(self, stop: StopRequest) -> None:
         cfg = self.config.training
         self._saves()
-        last = self.step == self.config.total_steps
-        if self.validation is not None and (last or self.step % cfg.eval_interval == 0) and not stop():
-            self._validate(stop)
+        self._validate_if_due(stop)
         minutes = (time.monotonic() - self._saved_at) / 60
         overdue = cfg.checkpoint_minutes is not None and minutes >= cfg.checkpoint_minutes
-        if overdue or self.step % cfg.checkpoint_interval == 0:
+        if overdue or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
             self._save()
+
+    def _validate_if_due(self, stop: StopRequest) -> None:
+        due = self.step % self.config.training.eval_interval == 0 or self.step == self.config.total_steps
+        if self.validation is not None and due and self._validated_step < self.step and not stop():
+            self._validate(stop)
+
+    @contextmanager
+    def _saves_end(self) -> Iterator[None]:
+        """Let a save in flight end and be reported, whatever ends the block."""
+        try:
+            yield
+        finally:
+            self._saves(wait=True)
+
+    @property
+    def _micro_batches(self) -> int:
+        """Forward passes of one optimizer step on one rank."""
+        return self.config.training.grad_accum_steps * self.config.training.dp_size
 
     def _next_windows(self) -> list[Window]:
         """The micro-batches of one optimizer step, on the CPU."""
-        accumulate = self.config.training.grad_accum_steps * self.config.training.dp_size
+        accumulate = self._micro_batches
         if self.loader is not None:
             self._loaded = [self.loader.batch_at(self.step, micro=i, n_micro=accumulate) for i in range(accumulate)]
             batches: Sequence[Batch] = self._loaded
@@ -201,17 +222,21 @@ class Trainer:
     def _after_step(self) -> None:
         self.optimizers.zero_grad()
         self.copy.refresh()
+        self._call_hooks("after_step")
+
+    def _call_hooks(self, name: str) -> None:
+        """Call a hook of every module that has it."""
         for module in self.master.modules():
-            hook = getattr(module, "after_step", None)
+            hook = getattr(module, name, None)
             if callable(hook):
                 hook()
 
     def _clip(self) -> Tensor:
-        """Global gradient norm (fp32) before clipping."""
+        """Scale the gradients to the limit, if their norm is finite; returns the norm (fp32) before."""
         gradients = [p.grad for p in self.master.parameters() if p.grad is not None]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         limit = self.config.training.grad_clip
-        if limit:
+        if limit and bool(norm.isfinite()):
             torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
         return norm
 
@@ -221,8 +246,7 @@ class Trainer:
             (n for n, p in self.master.named_parameters() if p.grad is not None and not p.grad.isfinite().all()), "loss"
         )
         self.optimizers.zero_grad()
-        for mixture in self.master.mixtures():
-            mixture.tokens_per_expert.zero_()
+        self._call_hooks("discard_step")
         self.skipped_in_a_row += 1
         self._event("skip", step=self.step + 1, tensor=bad, in_a_row=self.skipped_in_a_row)
         if self.skipped_in_a_row > self.config.training.max_skipped_steps:
@@ -252,8 +276,8 @@ class Trainer:
             result = evaluate(self.copy.model, self.validation, batch_size, stop, acceptance=True)
         except KeyboardInterrupt:
             return
-        self.last_validation = result
-        if self.best_loss is None or result.loss < self.best_loss:
+        self.last_validation, self._validated_step = result, self.step
+        if math.isfinite(result.loss) and (self.best_loss is None or result.loss < self.best_loss):
             self.best_loss, self.best_step = result.loss, self.step
         self._metrics("val", {f"val/{name}": value for name, value in result.to_dict().items()})
 
@@ -263,7 +287,9 @@ class Trainer:
             return
         progress = {
             "best_step": self.best_step,
+            "validated_step": self._validated_step,
             "skipped_in_a_row": self.skipped_in_a_row,
+            "rng": ["cpu", "cuda"] if self.device.type == "cuda" else ["cpu"],
             "scheduler": self.scheduler.state_dict(),
             "loader": None if self.loader is None else self.loader.state_dict(self.step),
         }
@@ -289,6 +315,8 @@ class Trainer:
     def _saves(self, wait: bool = False) -> None:
         """Report the saves that ended. A failed one costs nothing but itself: training goes on."""
         for result in self.checkpointer.finished(wait) if self.checkpointer is not None else ():
+            for text in result.warnings:
+                self._event("checkpoint_warning", step=result.step, error=text)
             if result.path is None:
                 self._event("checkpoint_failed", step=result.step, error=result.error)
             else:
@@ -327,16 +355,21 @@ class Trainer:
                 "new run with --set run.name=NAME."
             )
         state = training_state(self.master, self.optimizers)
+        missing = set(state["rng"]) - set(manifest.trainer["rng"])
+        for name in missing:  # saved on another kind of device: all but the random numbers goes on exactly
+            del state["rng"][name]
         load_tensors(folder, state)
-        self.master.load_state_dict(state["model"])
         restore_rng(state)
         self.copy.refresh()
         self.step, self.tokens = manifest.step, manifest.tokens
         self.best_loss, self.best_step = manifest.best_loss, manifest.trainer["best_step"]
         self.skipped_in_a_row = manifest.trainer["skipped_in_a_row"]
+        self._validated_step = manifest.trainer["validated_step"]
         self.scheduler.load_state_dict(manifest.trainer["scheduler"])
         if self.loader is not None and manifest.trainer["loader"] is not None:
             self.loader.load_state_dict(manifest.trainer["loader"])
+        if self._stream is not None:  # batches that the run has read already
+            deque(islice(self._stream, self.step * self._micro_batches), maxlen=0)
         self._saved_step = self.step
         self._event("resume", step=self.step, tokens=self.tokens, path=folder.name)
 
@@ -378,17 +411,32 @@ class _Meter:
         return values
 
 
+_UNAVAILABLE = {"num_workers": 0, "spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
+
+
+def refuse_unavailable(config: HyMoConfig) -> None:
+    """Fields whose feature this version lacks may only have the value that means without it.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    for name, without in _UNAVAILABLE.items():
+        value = getattr(config.training, name)
+        if value != without:
+            raise UsageError(f"training.{name}: {value!r} needs a later version of hymo. Set it to {without!r}.")
+
+
 def resolve_device(name: str) -> torch.device:
     """Turn `auto` into the fastest device present; refuse one that is not there.
 
     Raises:
-        TrainingError: the named device is missing.
+        UsageError: the named device is missing.
     """
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
     if not present[name]:
-        raise TrainingError(f"run.device: no {name} device here. Use auto or cpu.")
+        raise UsageError(f"run.device: no {name} device here. Use auto or cpu.")
     return torch.device(name)
 
 

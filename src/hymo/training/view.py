@@ -59,7 +59,7 @@ class RunView:
 
     def on_event(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Print what a person should know of; routine events stay in the files."""
-        if kind in ("resume", "skip", "interrupted", "checkpoint_failed", "damaged_checkpoint"):
+        if kind in ("resume", "skip", "interrupted", "checkpoint_failed", "checkpoint_warning", "damaged_checkpoint"):
             details = ", ".join(f"{key} {value}" for key, value in fields.items())
             self._print(f"{kind.replace('_', ' ')}: {details}")
 
