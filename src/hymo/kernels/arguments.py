@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+import weakref
 
 import torch
 from torch import Tensor
@@ -59,15 +59,17 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:
         )
 
 
-_checked: WeakKeyDictionary[Tensor, int] = WeakKeyDictionary()
+_checked: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
 
 def _new(x: Tensor) -> bool:
-    """Whether this tensor has not been seen with its present contents."""
+    """Whether this tensor has not been seen with its present contents. Keyed by identity: == of tensors is no bool."""
+    seen = _checked.get(id(x))
     version = int(x._version)
-    if _checked.get(x) == version:
+    if seen is not None and seen[0]() is x and seen[1] == version:
         return False
-    _checked[x] = version
+    key = id(x)
+    _checked[key] = weakref.ref(x, lambda _: _checked.pop(key, None)), version
     return True
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from hymo.core.errors import UsageError
 from hymo.core.memory import LOGIT_CHUNK_ELEMENTS
 from hymo.kernels.arguments import working_dtype
+from hymo.kernels.dispatch import machine_obstacle
 
 IGNORE_INDEX = -100
 """Target of a token that has none."""
@@ -38,34 +39,67 @@ def linear_cross_entropy(
         weight: output head (V, dim).
         targets: int64 (N,), -100 where there is no target.
         softcap: cap c of the logits; 0 is none.
-        implementation: auto, plain (materialises the logits) or chunked.
+        implementation: auto, plain (materialises the logits), chunked, or triton (chunked, with one kernel per chunk
+            for softcap, log-sum-exp and gradient).
 
     Returns:
         A scalar sum in nats, fp32 (fp64 for fp64 inputs); 0 with a zero gradient if every target is ignored.
     """
     if implementation == "auto":
         small = hidden.shape[0] * weight.shape[0] <= LOGIT_CHUNK_ELEMENTS
-        implementation = "plain" if small else "chunked"
+        fused = hidden.is_cuda and not _obstacle(hidden)
+        implementation = "plain" if small else "triton" if fused else "chunked"
     if implementation == "plain":
         logits = softcapped_logits(hidden, weight, softcap)
         return F.cross_entropy(logits, targets, ignore_index=IGNORE_INDEX, reduction="sum")
-    if implementation != "chunked":
-        raise UsageError(f"implementation='{implementation}': unknown. Known: auto, plain, chunked.")
-    return _chunked(hidden, weight, targets, softcap)
+    if implementation not in ("chunked", "triton"):
+        raise UsageError(f"implementation='{implementation}': unknown. Known: auto, plain, chunked, triton.")
+    if implementation == "triton" and (why := _obstacle(hidden)):
+        raise UsageError(f"implementation='triton': {why}. Use auto, plain or chunked.")
+    return _chunked(hidden, weight, targets, softcap, implementation == "triton")
+
+
+def _obstacle(hidden: Tensor) -> str:
+    """Why the Triton kernel can't run, or an empty string."""
+    if hidden.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"the Triton kernel takes fp32, bf16 and fp16, not {hidden.dtype}"
+    return machine_obstacle(hidden.device)
+
+
+def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left^T right; on a GPU in one product that adds in fp32."""
+    if left.is_cuda and left.dtype != total.dtype:
+        torch.addmm(total, left.T, right, out_dtype=total.dtype, out=total)
+    else:
+        total += (left.T @ right).to(total.dtype)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float, fused: bool) -> Tensor:
         dtype = working_dtype(hidden)
         total = torch.zeros((), dtype=dtype, device=hidden.device)
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_weight = torch.zeros(weight.shape, dtype=dtype, device=weight.device) if needs_weight else None
-        rows = max(1, LOGIT_CHUNK_ELEMENTS // weight.shape[0])
+        # The fused kernel holds a chunk's logits once, in their own type; the other form holds four copies in fp32.
+        copies = 16 // hidden.element_size() if fused else 1
+        rows = max(1, copies * LOGIT_CHUNK_ELEMENTS // weight.shape[0])
+        rows = max(rows // 128 * 128, min(rows, 128))
         matrix = weight.to(hidden.dtype)
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows]
+            if fused:
+                from hymo.kernels.triton_cross_entropy import cross_entropy_in_place  # only here: Triton is optional
+
+                rounded = F.linear(h, matrix)
+                total += cross_entropy_in_place(rounded, y, softcap, IGNORE_INDEX, needs_hidden or needs_weight).sum()
+                if grad_hidden is not None:
+                    grad_hidden[start : start + rows] = rounded @ matrix
+                if grad_weight is not None:
+                    _accumulate(grad_weight, rounded, h)
+                del rounded  # else it would stay while the next chunk's are formed
+                continue
             valid = y != IGNORE_INDEX
             safe = y.masked_fill(~valid, 0)[:, None]  # any other value out of range fails in gather
             logits = softcapped_logits(h, matrix, softcap)
@@ -83,20 +117,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if grad_hidden is not None:
                 grad_hidden[start : start + rows] = rounded @ matrix
             if grad_weight is not None:
-                grad_weight += (rounded.T @ h).to(dtype)
+                _accumulate(grad_weight, rounded, h)
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.weight_dtype = weight.dtype
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return (
             None if grad_hidden is None else grad_hidden * grad.to(grad_hidden.dtype),
             None if grad_weight is None else (grad_weight * grad).to(ctx.weight_dtype),
             None,
             None,
+            None,
         )
 
 
-_chunked: Callable[[Tensor, Tensor, Tensor, float], Tensor] = _ChunkedCrossEntropy.apply
+_chunked: Callable[[Tensor, Tensor, Tensor, float, bool], Tensor] = _ChunkedCrossEntropy.apply

@@ -94,8 +94,6 @@ def kernel_report() -> list[KernelChoice]:
     for operation in ("gated_linear", "gated_delta"):
         if forced != "auto":
             rows.append(KernelChoice(operation, forced, f"set by {SWITCH}"))
-        elif operation == "gated_delta" and not why:
-            rows.append(KernelChoice(operation, "chunked", "its Triton form is not built yet"))
         else:
             rows.append(KernelChoice(operation, "chunked" if why else "triton", why or fast))
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))

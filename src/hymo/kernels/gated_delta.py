@@ -23,10 +23,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from hymo.core.errors import UsageError
-from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, initial, working_dtype
+from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, check_state, initial, working_dtype
 from hymo.kernels.chunking import chunk_layout
-from hymo.kernels.dispatch import SHORT, choose
+from hymo.kernels.dispatch import choose
 
 
 def gated_delta(
@@ -52,8 +51,8 @@ def gated_delta(
         initial_state: (N, H, K, D), zeros if None; N is B, or the number of documents.
         cu_seqlens: int32 (N + 1,) document boundaries from 0 to T; needs B = 1. State restarts at each.
         output_final_state: whether to return the states after the last tokens.
-        implementation: auto, recurrent (a time loop, the oracle) or chunked (parallel over chunks).
-        chunk_size: tokens per chunk; changes speed, not results.
+        implementation: auto, recurrent (a time loop, the oracle), chunked (parallel over chunks) or triton (GPU).
+        chunk_size: tokens per chunk of the chunked form; changes speed, not results.
 
     Returns:
         o (B, T, H, D) in the dtype of v, and the final states (N, H, K, D) in fp32 (fp64 for fp64 inputs) or None.
@@ -65,22 +64,20 @@ def gated_delta(
     check_cu_seqlens(cu_seqlens, v.shape[0], v.shape[1])
     check_chunk_size(chunk_size)
     sequences = v.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+    chosen = choose(implementation, v, k.shape[-1])
+    if chosen == "triton":
+        from hymo.kernels.triton_gated_delta_op import gated_delta_triton  # only here: Triton is optional
+
+        check_state(initial_state, sequences, v, k.shape[-1])
+        o, final = gated_delta_triton(q, k, v, beta, log_alpha, initial_state, cu_seqlens)
+        return o, final if output_final_state else None
     state = initial(initial_state, sequences, v, k.shape[-1])
     with torch.autocast(v.device.type, enabled=False):  # it would run the products in bf16
-        if _choose(implementation, v, k.shape[-1]) == "recurrent":
+        if chosen == "recurrent":
             o, final = _recurrent(q, k, v, beta, log_alpha, state, cu_seqlens)
         else:
             o, final = _chunked(q, k, v, beta, log_alpha, state, cu_seqlens, chunk_size)
     return o, final if output_final_state else None
-
-
-def _choose(implementation: str, v: Tensor, d_state: int) -> str:
-    """As `choose`, while there is no Triton form: auto passes it over, asking for it by name is an error."""
-    if implementation == "triton":
-        raise UsageError("implementation='triton': gated_delta has no Triton form yet. Use auto, recurrent or chunked.")
-    if implementation == "auto":
-        implementation = "recurrent" if v.shape[1] <= SHORT else "chunked"
-    return choose(implementation, v, d_state)
 
 
 def _recurrent(

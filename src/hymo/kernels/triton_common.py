@@ -60,3 +60,12 @@ def prefetch(pointers):
             is_pure=False,
             pack=1,
         )
+
+
+@triton.jit
+def sum_before(x, rows, columns):
+    """Sum of the rows before each row. Not a running sum less the row: where later rows dwarf earlier ones, as under
+    fast decay, nothing would be left of these.
+    """
+    turned = tl.sum(tl.where(rows[:, None] == columns[None, :], x[:, None], 0.0), 0)
+    return tl.sum(tl.where(rows[:, None] > columns[None, :], turned[None, :], 0.0), 1)

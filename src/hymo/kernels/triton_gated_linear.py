@@ -18,7 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hymo.kernels.triton_common import LOG2E, dot, exp2, prefetch
+from hymo.kernels.triton_common import LOG2E, dot, exp2, prefetch, sum_before
 
 
 @triton.jit
@@ -296,7 +296,7 @@ def read_gradient(
     """Forward over a segment: gradients of the read keys, and what `write_gradient` needs.
 
     tiles (tiles, H, D, S): the state that enters each tile. by_read (B, T, H): what each read adds to the gradient of
-    the log decays before it, summed over states with their rates. dA (segments, H, S): the reads' part for A_log.
+    every gate between it and what it reads, summed over states. dA (segments, H, S): the reads' part for A_log.
     """
     program = tl.program_id(0)
     head = (program % H).to(tl.int64)
@@ -322,25 +322,18 @@ def read_gradient(
         state = tl.load(turned, mask=inside, other=0.0).to(tl.float32)
     else:
         state = tl.zeros((BD, BS), tl.float32)
-    rate_grad = tl.zeros((TILE, BS), tl.float32)
+    rate_grad = tl.zeros((BS,), tl.float32)
     later = rows[:, None] > columns[None, :]
     apart = rows[:, None] ^ columns[None, :]
     unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
-    onwards = tl.where(later, 0.0, 1.0).to(OPERAND)
     length = (end - start).to(tl.int32)
-    live = rows < length
-    next_values = _load(v, rows, d, v_t, v_d, live, D, BD)
-    next_grads = _load(do, rows, d, do_t, do_d, live, D, BD)
-    next_writes = _load(b, rows, s, b_t, b_s, live, S, BS)
-    next_reads = _load(c, rows, s, c_t, c_s, live, S, BS)
-    next_gate = tl.load(g + rows * g_t, mask=live, other=0.0)
     for offset in range(0, length, TILE):
         live = offset + rows < length
-        values = next_values.to(OPERAND)
-        grads = next_grads.to(OPERAND)
-        raw_writes = next_writes.to(OPERAND)
-        raw_reads = next_reads.to(OPERAND)
-        gate = next_gate.to(tl.float32)
+        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
+        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        raw_writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)
+        raw_reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
         ahead = tl.minimum(rows + 2 * TILE, length - 1 - offset)
         prefetch(v + ahead * v_t)
         prefetch(do + ahead * do_t)
@@ -352,6 +345,7 @@ def read_gradient(
         reads = dot(unit, raw_reads, OPERAND)
         products = dot(grads, tl.trans(values), OPERAND)
         read_grad = tl.zeros((TILE, BS), tl.float32)
+        x = tl.zeros((TILE, BS), tl.float32)
         until = gate
         after = tl.zeros_like(gate)
         totals = gate
@@ -360,24 +354,22 @@ def read_gradient(
                 right = (rows & (1 << level)) != 0
                 factor = exp2(rate[None, :] * tl.where(right, until, after)[:, None])
                 covered = tl.where(((apart >> level) == 1) & later, products, 0.0)
-                read_grad += factor * dot(covered, writes * factor, OPERAND)
+                read = dot(covered, writes * factor, OPERAND)
+                read_grad += factor * read
+                # Rounded as `write_gradient` rounds it: what a pair adds here and takes away there cancels exactly.
+                x += (reads * factor).to(OPERAND).to(tl.float32) * read
                 sibling = _sibling(totals, rows, 1 << level)
                 until += tl.where(right, sibling, 0.0)
                 after += tl.where(right, 0.0, sibling)
                 totals += sibling
-        follows = offset + TILE + rows < length
-        next_values = _load(v + TILE * v_t, rows, d, v_t, v_d, follows, D, BD)
-        next_grads = _load(do + TILE * do_t, rows, d, do_t, do_d, follows, D, BD)
-        next_writes = _load(b + TILE * b_t, rows, s, b_t, b_s, follows, S, BS)
-        next_reads = _load(c + TILE * c_t, rows, s, c_t, c_s, follows, S, BS)
-        next_gate = tl.load(g + (rows + TILE) * g_t, mask=follows, other=0.0)
         total = tl.max(totals, 0)
         into = exp2(rate[None, :] * until[:, None])
-        read_grad += into * dot(grads, state, OPERAND)
-        # What flows across token t into reads from t on; pairs of a row with itself cross no decay and join later.
-        flow = dot(onwards, reads * read_grad, OPERAND)
-        rate_grad += gate[:, None] * flow
-        tl.store(by_read + rows * H, tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E), mask=live)
+        by_state = into * dot(grads, state, OPERAND)
+        read_grad += by_state
+        x += reads * by_state
+        rate_grad += tl.sum(until[:, None] * x, 0)
+        tl.store(by_read + rows * H, tl.sum(x * rate[None, :], 1) * (1.0 / LOG2E), mask=live)
+        # Pairs of a row with itself cross no decay: they join after the gates' part is formed.
         read_grad += tl.sum(tl.where(apart == 0, products, 0.0), 1)[:, None] * writes
         mask = live[:, None]
         if S != BS:
@@ -394,7 +386,7 @@ def read_gradient(
         dc += TILE * H * S
         by_read += TILE * H
         tiles += H * (S * D)
-    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 0) * rate * (1.0 / LOG2E), mask=s < S)
+    tl.store(dA + (index * H + head) * S + s, rate_grad * rate * (1.0 / LOG2E), mask=s < S)
 
 
 @triton.jit
@@ -439,12 +431,9 @@ def write_gradient(
         where = place if TURNED else turned
         grad = tl.load(leaving + (index * H + head) * (S * D) + where, mask=inside, other=0.0).to(tl.float32)
     rate_grad = tl.zeros((BS,), tl.float32)
-    later = rows[:, None] > columns[None, :]
     earlier = rows[:, None] < columns[None, :]
     apart = rows[:, None] ^ columns[None, :]
     unit = tl.where(apart == 0, 1.0, 0.0).to(OPERAND)
-    onwards = tl.where(later, 0.0, 1.0).to(OPERAND)
-    before = tl.where(later, 1.0, 0.0).to(OPERAND)
     ones = tl.full((TILE, BD), 1.0, tl.float32).to(OPERAND)
     lines = tl.arange(0, 16)
     for n in range(count):
@@ -467,6 +456,7 @@ def write_gradient(
         products = dot(values, tl.trans(grads), OPERAND)  # the transpose of P = dO V^T
         scores = dot(raw_reads, tl.trans(raw_writes), OPERAND)
         inside_grad = tl.zeros((TILE, BS), tl.float32)
+        z = tl.zeros((TILE, BS), tl.float32)
         until = gate
         after = tl.zeros_like(gate)
         totals = gate
@@ -477,7 +467,9 @@ def write_gradient(
                 scaled = scaled.to(OPERAND)
                 scores = tl.where(apart >= (1 << level), dot(scaled, tl.trans(scaled), OPERAND), scores)
                 covered = tl.where(((apart >> level) == 1) & earlier, products, 0.0)
-                inside_grad += factor * dot(covered, scaled, OPERAND)
+                written = dot(covered, scaled, OPERAND)
+                inside_grad += factor * written
+                z += scaled.to(tl.float32) * written
                 sibling = _sibling(totals, rows, 1 << level)
                 until += tl.where(right, sibling, 0.0)
                 after += tl.where(right, 0.0, sibling)
@@ -494,15 +486,19 @@ def write_gradient(
         tl.store(dv + rows[:, None] * (H * D) + d[None, :], tl.trans(value_grad).to(dv.dtype.element_ty), mask=mask)
         leaving_grad = out * dot(values, grad, OPERAND)
 
-        # What flows across token t, less what `read_gradient` counted: writes before t read after the tile, and all
-        # that crosses the tile, but not what is written from t on.
-        flow = dot(before, writes * leaving_grad, OPERAND) - dot(onwards, writes * inside_grad, OPERAND)
+        # What flows across token t: reads from t on, less those of what is written from t on in this tile; what is
+        # written before t and read after the tile; what crosses all of the tile, the same for every t.
+        y = writes * leaving_grad
         state = tl.load(tiles + place, mask=inside, other=0.0)
-        flow += dot(ones, grad * decay[None, :] * state.to(tl.float32), OPERAND)
-        rate_grad += tl.sum(gate[:, None] * flow, 0)
+        across = dot(ones, grad * decay[None, :] * state.to(tl.float32), OPERAND)
+        inner = tl.sum(z * rate[None, :], 1) * (1.0 / LOG2E)
+        outer = tl.sum(y * rate[None, :], 1) * (1.0 / LOG2E)
         read_part = tl.load(by_read + rows * H, mask=live, other=0.0)
-        gate_grad = read_part + tl.sum(flow * rate[None, :], 1) * (1.0 / LOG2E)
+        gate_grad = tl.cumsum(read_part - inner, 0, reverse=True) + sum_before(outer, rows, columns)
+        gate_grad += tl.sum(across * rate[None, :], 1) * (1.0 / LOG2E)
         tl.store(dg + rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
+        across = tl.where(rows[:, None] == 0, total * across, 0.0)
+        rate_grad += tl.sum(after[:, None] * y - until[:, None] * z + across, 0)
 
         # Pairs of a row with itself cross no decay: they join after the flow is known.
         mask = live[:, None]

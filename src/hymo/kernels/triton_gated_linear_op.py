@@ -20,8 +20,8 @@ class LinearConfig:
     tile: int
     """Rows per step of a program: 16 or 32."""
     warps: int
-    stages: int = 1
-    """Tiles in flight."""
+    stages: int = 2
+    """Tiles in flight in the kernels that leave it to the compiler to load ahead."""
 
 
 def default_config(d_state: int, headdim: int, dtype: torch.dtype) -> LinearConfig:
@@ -78,7 +78,7 @@ def _constants(d_state: int, width: int, config: LinearConfig, x: Tensor) -> dic
         "TILE": config.tile,
         "OPERAND": operand_dtype(x),
         "num_warps": config.warps,
-        "num_stages": config.stages,
+        "num_stages": 1,
     }
 
 
@@ -132,7 +132,8 @@ def _forward(
         first = entering
     kernels.forward[grid](
         v, b, c, g, A_log, final if first is None else first, final, o, cut.table, heads,
-        *v.stride(), *b.stride(), *c.stride(), *g.stride(), *o.stride()[:2], HAS_STATE=first is not None, **constants,
+        *v.stride(), *b.stride(), *c.stride(), *g.stride(), *o.stride()[:2],
+        HAS_STATE=first is not None, **dict(constants, num_stages=config.stages),
     )  # fmt: skip
     return o, final, entering
 
@@ -186,7 +187,7 @@ def _backward(
         )
     kernels.read_gradient[grid](
         v, b, c, g, rates, do, tiles if first is None else first, tiles, dc, by_read, parts[0],
-        cut.table, heads, *inputs, length, HAS_STATE=first is not None, **constants,
+        cut.table, heads, *inputs, length, HAS_STATE=first is not None, **dict(constants, num_stages=config.stages),
     )  # fmt: skip
     outer = dfinal
     if cut.scanned:
@@ -197,7 +198,8 @@ def _backward(
     kernels.write_gradient[grid](
         v, b, c, g, rates, do, tiles, tiles if outer is None else outer, by_read, dv, db, dg, parts[1], dinitial,
         cut.table, heads, *inputs, length,
-        HAS_LEAVING=outer is not None, TURNED=cut.scanned, HAS_INITIAL=has_initial, **constants,
+        HAS_LEAVING=outer is not None, TURNED=cut.scanned, HAS_INITIAL=has_initial,
+        **dict(constants, num_stages=config.stages),
     )  # fmt: skip
     return dv, db, dc, dg, parts.sum((0, 1)).to(A_log.dtype), dinitial
 

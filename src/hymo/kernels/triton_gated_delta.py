@@ -1,0 +1,328 @@
+r"""Triton kernels of `gated_delta`.
+
+A program owns one segment of one head and walks over it in tiles of C rows, in the chunked form of
+`hymo.kernels.gated_delta`. The unit triangular matrix I + L is inverted by halves, T <- T - T (L between siblings) T
+for blocks of 1, 2, 4, ... rows: substitution by blocks, safe on correlated keys where a Neumann product is not.
+The transposed inverse that the gradient needs is found the same way from L^T.
+
+A segment maps the state that enters it to the one that leaves it by an affine map: `summarise` finds its matrix
+(carried from the identity) and its offset (carried from zero), and `scan` composes the maps of a sequence.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from hymo.kernels.triton_common import LOG2E, dot, sum_before
+from hymo.kernels.triton_gated_linear import _load, _segment
+
+
+@triton.jit
+def _product(x, y, exact: tl.constexpr):
+    """x @ y in tf32, or in fp32 where inputs are."""
+    if exact:
+        return tl.dot(x, y, input_precision="tf32x3")
+    return tl.dot(x, y, input_precision="tf32")
+
+
+@triton.jit
+def _inverse(matrix, apart, tile: tl.constexpr, exact: tl.constexpr):
+    """(I + matrix)^-1 of a strictly triangular matrix, lower or upper."""
+    result = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, matrix, 0.0)
+    for level in tl.static_range(1, 7):
+        if (1 << level) < tile:
+            between = tl.where((apart >> level) == 1, matrix, 0.0)
+            result -= _product(_product(result, between, exact), result, exact)
+    return result
+
+
+@triton.jit
+def _decays(gate, rows, columns):
+    """Decay from the tile's start through each row, after it to the end, of the tile, and between rows i >= j."""
+    until = tl.cumsum(gate, 0)
+    turned = tl.sum(tl.where(rows[:, None] == columns[None, :], gate[:, None], 0.0), 0)
+    after = tl.sum(tl.where(rows[:, None] < columns[None, :], turned[None, :], 0.0), 1)
+    total = tl.sum(gate, 0)
+    difference = tl.minimum(until[:, None] - until[None, :], 0.0)
+    between = tl.where(rows[:, None] >= columns[None, :], tl.exp2(difference * LOG2E), 0.0)
+    return tl.exp2(until * LOG2E), tl.exp2(tl.minimum(after, 0.0) * LOG2E), tl.exp2(total * LOG2E), between
+
+
+@triton.jit
+def summarise(
+    k, v, beta, g, states, maps, table, H,
+    k_b, k_t, k_h, k_s, v_b, v_t, v_h, v_d, beta_b, beta_t, beta_h, g_b, g_t, g_h,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    """The map of each segment: offset -> states (segments, H, S, D), matrix -> maps (segments, H, S, S)."""
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, _sequence, _first, _last, _tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    z = tl.arange(0, BS)
+    k += row * k_b + start * k_t + head * k_h
+    v += row * v_b + start * v_t + head * v_h
+    beta += row * beta_b + start * beta_t + head * beta_h
+    g += row * g_b + start * g_t + head * g_h
+    apart = rows[:, None] ^ columns[None, :]
+    state = tl.zeros((BS, BD), tl.float32)
+    matrix = tl.where(s[:, None] == z[None, :], 1.0, 0.0)
+    length = (end - start).to(tl.int32)
+    for offset in range(0, length, TILE):
+        live = offset + rows < length
+        keys = _load(k, rows, s, k_t, k_s, live, S, BS).to(OPERAND)
+        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(tl.float32)
+        strength = tl.load(beta + rows * beta_t, mask=live, other=0.0).to(tl.float32)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        until, after, total, between = _decays(gate, rows, columns)
+        lower = strength[:, None] * between * dot(keys, tl.trans(keys), OPERAND)
+        inverse = _inverse(tl.where(rows[:, None] > columns[None, :], lower, 0.0), apart, TILE, EXACT)
+        error = values - until[:, None] * dot(keys, state, OPERAND)
+        drift = -until[:, None] * dot(keys, matrix, OPERAND)
+        written = tl.trans((keys.to(tl.float32) * after[:, None]).to(OPERAND))
+        state = state * total + dot(written, _product(inverse, strength[:, None] * error, EXACT), OPERAND)
+        matrix = matrix * total + dot(written, _product(inverse, strength[:, None] * drift, EXACT), OPERAND)
+        k += TILE * k_t
+        v += TILE * v_t
+        beta += TILE * beta_t
+        g += TILE * g_t
+    program = index * H + head
+    inside = (s < S)[:, None]
+    tl.store(states + (program * S + s[:, None]) * D + d[None, :], state, mask=inside & (d < D)[None, :])
+    tl.store(maps + (program * S + s[:, None]) * S + z[None, :], matrix, mask=inside & (z < S)[None, :])
+
+
+@triton.jit
+def scan(
+    states, maps, outer, spans, H,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, REVERSE: tl.constexpr,
+    HAS_OUTER: tl.constexpr,
+):  # fmt: skip
+    """Replace the segments' offsets by the state that enters each (reverse: the gradient that leaves each)."""
+    blocks: tl.constexpr = (D + BD - 1) // BD
+    program = tl.program_id(0)
+    d = (program % blocks) * BD + tl.arange(0, BD)
+    head = ((program // blocks) % H).to(tl.int64)
+    sequence = (program // (blocks * H)).to(tl.int64)
+    s = tl.arange(0, BS)
+    z = tl.arange(0, BS)
+    inside = (s < S)[:, None] & (d < D)[None, :]
+    square = (s < S)[:, None] & (z < S)[None, :]
+    first = tl.load(spans + sequence * 2)
+    count = tl.load(spans + sequence * 2 + 1)
+    place = s[:, None] * D + d[None, :]
+    if HAS_OUTER:
+        state = tl.load(outer + (sequence * H + head) * (S * D) + place, mask=inside, other=0.0).to(tl.float32)
+    else:
+        state = tl.zeros((BS, BD), tl.float32)
+    turned = s[:, None] * S + z[None, :]
+    step = 1
+    index = first
+    if REVERSE:
+        turned = s[:, None] + z[None, :] * S
+        step = -1
+        index = first + count - 1
+    for _n in range(count):
+        where = states + (index * H + head) * (S * D) + place
+        added = tl.load(where, mask=inside, other=0.0)
+        matrix = tl.load(maps + (index * H + head) * (S * S) + turned, mask=square, other=0.0)
+        tl.store(where, state, mask=inside)
+        state = tl.dot(matrix, state, input_precision="tf32x3") + added
+        index += step
+
+
+@triton.jit
+def forward(
+    q, k, v, beta, g, entering, final, o, tiles, table, H,
+    q_b, q_t, q_h, q_s, k_b, k_t, k_h, k_s, v_b, v_t, v_h, v_d, beta_b, beta_t, beta_h, g_b, g_t, g_h, tokens,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+    EXACT: tl.constexpr, HAS_STATE: tl.constexpr, OUTPUT: tl.constexpr,
+):  # fmt: skip
+    """OUTPUT: outputs, and final states. Else the states that enter the tiles -> tiles (tiles, H, S, D)."""
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, sequence, _first, last, tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    k += row * k_b + start * k_t + head * k_h
+    v += row * v_b + start * v_t + head * v_h
+    beta += row * beta_b + start * beta_t + head * beta_h
+    g += row * g_b + start * g_t + head * g_h
+    if OUTPUT:
+        q += row * q_b + start * q_t + head * q_h
+        o += ((row * tokens + start) * H + head) * D
+    else:
+        tiles += (tile * H + head) * (S * D)
+    apart = rows[:, None] ^ columns[None, :]
+    place = s[:, None] * D + d[None, :]
+    inside = (s < S)[:, None] & (d < D)[None, :]
+    if HAS_STATE:
+        state = tl.load(entering + (index * H + head) * (S * D) + place, mask=inside, other=0.0).to(tl.float32)
+    else:
+        state = tl.zeros((BS, BD), tl.float32)
+    length = (end - start).to(tl.int32)
+    for offset in range(0, length, TILE):
+        live = offset + rows < length
+        keys = _load(k, rows, s, k_t, k_s, live, S, BS).to(OPERAND)
+        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(tl.float32)
+        strength = tl.load(beta + rows * beta_t, mask=live, other=0.0).to(tl.float32)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        until, after, total, between = _decays(gate, rows, columns)
+        lower = strength[:, None] * between * dot(keys, tl.trans(keys), OPERAND)
+        inverse = _inverse(tl.where(rows[:, None] > columns[None, :], lower, 0.0), apart, TILE, EXACT)
+        error = values - until[:, None] * dot(keys, state, OPERAND)
+        update = _product(inverse, strength[:, None] * error, EXACT)
+        if OUTPUT:
+            queries = _load(q, rows, s, q_t, q_s, live, S, BS).to(OPERAND)
+            scores = between * dot(queries, tl.trans(keys), OPERAND)
+            result = dot(scores, update, OPERAND) + until[:, None] * dot(queries, state, OPERAND)
+            mask = live[:, None] & (d < D)[None, :]
+            tl.store(o + rows[:, None] * (H * D) + d[None, :], result.to(o.dtype.element_ty), mask=mask)
+            q += TILE * q_t
+            o += TILE * H * D
+        else:
+            tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
+            tiles += H * (S * D)
+        written = tl.trans((keys.to(tl.float32) * after[:, None]).to(OPERAND))
+        state = state * total + dot(written, update, OPERAND)
+        k += TILE * k_t
+        v += TILE * v_t
+        beta += TILE * beta_t
+        g += TILE * g_t
+    if OUTPUT:
+        reached = tl.where(inside, last, 0) != 0
+        tl.store(final + (sequence * H + head) * (S * D) + place, state, mask=reached)
+
+
+@triton.jit
+def backward(
+    q, k, v, beta, g, do, tiles, leaving, dq, dk, dv, dbeta, dg, dinitial, table, H,
+    q_b, q_t, q_h, q_s, k_b, k_t, k_h, k_s, v_b, v_t, v_h, v_d, beta_b, beta_t, beta_h, g_b, g_t, g_h,
+    do_b, do_t, do_h, do_d, tokens,
+    S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
+    EXACT: tl.constexpr, HAS_LEAVING: tl.constexpr, HAS_INITIAL: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """FULL: all gradients. Else only what each segment adds to the gradient of its entering state -> leaving."""
+    program = tl.program_id(0)
+    head = (program % H).to(tl.int64)
+    index = (program // H).to(tl.int64)
+    row, start, end, sequence, first, _last, tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    d = tl.arange(0, BD)
+    length = (end - start).to(tl.int32)
+    count = (length + TILE - 1) // TILE
+    at = start + (count - 1) * TILE
+    q += row * q_b + at * q_t + head * q_h
+    k += row * k_b + at * k_t + head * k_h
+    beta += row * beta_b + at * beta_t + head * beta_h
+    g += row * g_b + at * g_t + head * g_h
+    do += row * do_b + at * do_t + head * do_h
+    if FULL:
+        v += row * v_b + at * v_t + head * v_h
+        token = (row * tokens + at) * H + head
+        dq += token * S
+        dk += token * S
+        dv += token * D
+        dbeta += token
+        dg += token
+        tiles += ((tile + count - 1) * H + head) * (S * D)
+    apart = rows[:, None] ^ columns[None, :]
+    later = rows[:, None] > columns[None, :]
+    earlier = rows[:, None] < columns[None, :]
+    place = s[:, None] * D + d[None, :]
+    inside = (s < S)[:, None] & (d < D)[None, :]
+    leaving += (index * H + head) * (S * D)
+    if HAS_LEAVING and FULL:
+        grad = tl.load(leaving + place, mask=inside, other=0.0).to(tl.float32)
+    else:
+        grad = tl.zeros((BS, BD), tl.float32)
+    for n in range(count):
+        live = (count - 1 - n) * TILE + rows < length
+        keys = _load(k, rows, s, k_t, k_s, live, S, BS).to(OPERAND)
+        queries = _load(q, rows, s, q_t, q_s, live, S, BS).to(OPERAND)
+        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        strength = tl.load(beta + rows * beta_t, mask=live, other=0.0).to(tl.float32)
+        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        # The transpose of `between`, and of all that follows from it, is computed, never turned.
+        until, after, total, between = _decays(gate, rows, columns)
+        sums = tl.cumsum(gate, 0)
+        difference = tl.minimum(sums[None, :] - sums[:, None], 0.0)
+        turned_between = tl.where(later, 0.0, tl.exp2(difference * LOG2E))
+        similar = dot(keys, tl.trans(keys), OPERAND)
+        upper = tl.where(earlier, strength[None, :] * turned_between * similar, 0.0)
+        turned_inverse = _inverse(upper, apart, TILE, EXACT)
+        turned_scores = turned_between * dot(keys, tl.trans(queries), OPERAND)
+        update_grad = dot(turned_scores, grads, OPERAND) + after[:, None] * dot(keys, grad, OPERAND)
+        x = _product(turned_inverse, update_grad, EXACT)
+        error_grad = strength[:, None] * x
+        if FULL:
+            values = _load(v, rows, d, v_t, v_d, live, D, BD).to(tl.float32)
+            state = tl.load(tiles + place, mask=inside, other=0.0)
+            turned_state = tl.load(tiles + s[None, :] * D + d[:, None], mask=tl.trans(inside), other=0.0)
+            lower = tl.where(later, strength[:, None] * between * similar, 0.0)
+            inverse = _inverse(lower, apart, TILE, EXACT)
+            error = values - until[:, None] * dot(keys, state, OPERAND)
+            update = _product(inverse, strength[:, None] * error, EXACT)
+            score_grad = tl.where(earlier, 0.0, dot(grads, tl.trans(update.to(OPERAND)), OPERAND))
+            turned_score_grad = turned_between * dot(update, tl.trans(grads), OPERAND)
+            crossed = tl.where(later, -between * dot(x, tl.trans(update.to(OPERAND)), OPERAND), 0.0)
+            turned_crossed = tl.where(earlier, -turned_between * dot(update, tl.trans(x.to(OPERAND)), OPERAND), 0.0)
+            mixed = strength[:, None] * crossed + strength[None, :] * turned_crossed
+            read_state = dot(grads, turned_state, OPERAND)
+            kept_state = dot(error_grad, turned_state, OPERAND)
+            left_state = dot(update, tl.trans(grad.to(OPERAND)), OPERAND)
+            query_grad = until[:, None] * read_state + dot(between * score_grad, keys, OPERAND)
+            key_grad = dot(turned_score_grad, queries, OPERAND) + after[:, None] * left_state
+            key_grad += dot(mixed, keys, OPERAND) - until[:, None] * kept_state
+            strength_grad = tl.sum(x * error, 1) + tl.sum(crossed * similar, 1)
+
+            # Of each pair of rows, the flow across the gates between them: what row i reads of what row j wrote.
+            scores = between * dot(queries, tl.trans(keys), OPERAND)
+            pairs = tl.where(later, score_grad * scores, 0.0) + strength[:, None] * crossed * similar
+            wide_keys = keys.to(tl.float32)
+            reads = tl.sum(queries.to(tl.float32) * read_state - wide_keys * kept_state, 1)
+            writes = after * tl.sum(wide_keys * left_state, 1)
+            # Pairs i >= t > j cross gate t.
+            crossing = _product(tl.where(later, 0.0, 1.0), pairs, True)
+            inner = tl.sum(tl.where(later, crossing, 0.0), 1)
+            gate_grad = inner + tl.cumsum(until * reads, 0, reverse=True) + sum_before(writes, rows, columns)
+            gate_grad += total * tl.sum(tl.sum(grad * state.to(tl.float32), 1), 0)
+            mask = live[:, None] & (s < S)[None, :]
+            at_key = rows[:, None] * (H * S) + s[None, :]
+            tl.store(dq + at_key, query_grad.to(dq.dtype.element_ty), mask=mask)
+            tl.store(dk + at_key, key_grad.to(dk.dtype.element_ty), mask=mask)
+            mask = live[:, None] & (d < D)[None, :]
+            tl.store(dv + rows[:, None] * (H * D) + d[None, :], error_grad.to(dv.dtype.element_ty), mask=mask)
+            tl.store(dbeta + rows * H, strength_grad.to(dbeta.dtype.element_ty), mask=live)
+            tl.store(dg + rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
+            v -= TILE * v_t
+            dq -= TILE * H * S
+            dk -= TILE * H * S
+            dv -= TILE * H * D
+            dbeta -= TILE * H
+            dg -= TILE * H
+            tiles -= H * (S * D)
+        read = tl.trans((queries.to(tl.float32) * until[:, None]).to(OPERAND))
+        kept = tl.trans((keys.to(tl.float32) * until[:, None]).to(OPERAND))
+        grad = grad * total + dot(read, grads, OPERAND) - dot(kept, error_grad, OPERAND)
+        q -= TILE * q_t
+        k -= TILE * k_t
+        beta -= TILE * beta_t
+        g -= TILE * g_t
+        do -= TILE * do_t
+    if not FULL:
+        tl.store(leaving + place, grad, mask=inside)
+    if HAS_INITIAL and FULL:
+        reached = tl.where(inside, first, 0) != 0
+        tl.store(dinitial + (sequence * H + head) * (S * D) + place, grad, mask=reached)
