@@ -185,7 +185,7 @@ def _recurrence(config: HyMoConfig) -> int:
     """Bytes per token that the recurrence keeps beside its inputs, all in fp32.
 
     The chunked form is what `auto` runs. Per token and head it keeps copies of its inputs, the chunk's scores and, for
-    gated_linear, three key-sized factors at each of the log2(chunk) levels. The time loop keeps every token's state.
+    gated_linear, a key-sized factor at each of the log2(chunk) levels. The time loop keeps every token's state.
     """
     model = config.model
     chunk, keys, values = model.gdn_chunk_size, model.gdn_d_state, model.gdn_headdim
@@ -199,7 +199,7 @@ def _recurrence(config: HyMoConfig) -> int:
             per_head = 5 * chunk + 7 * keys + 5 * values + 2 * states
         else:
             levels = chunk.bit_length() - 1
-            per_head = levels * (3 * keys + 2) + chunk + 6 * keys + 2 * values + 3 * states
+            per_head = (levels + 4) * keys + chunk + values + states + 1
     return _FP32 * model.gdn_n_heads * per_head
 
 

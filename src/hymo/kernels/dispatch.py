@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import warnings
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,8 +24,9 @@ WIDEST = 128
 def choose(implementation: str, v: Tensor, d_state: int) -> str:
     """Resolve `auto` for values v (B, T, H, D) and keys of d_state; refuse an unknown name.
 
-    On a GPU `auto` is triton if the kernels can run these inputs, else chunked with one warning that says why not.
-    Asked for by name, triton is an error where it can't run.
+    `auto` is the loop for short sequences and chunked for others, on a GPU too: the Triton kernels are opt-in until
+    every check against fp64 holds on the GPU (see `docs/kernels.md`). Asked for by name, triton is an error where it
+    can't run.
     """
     source = "implementation"
     if implementation == "auto" and SWITCH in os.environ:
@@ -38,11 +38,6 @@ def choose(implementation: str, v: Tensor, d_state: int) -> str:
         raise UsageError(f"{source}='triton': {why}. Use auto, recurrent or chunked.")
     if implementation != "auto":
         return implementation
-    if v.is_cuda:
-        why = obstacle(v, d_state)
-        if not why:
-            return "triton"
-        _warn_once(why)
     return "recurrent" if v.shape[1] <= SHORT else "chunked"
 
 
@@ -71,11 +66,6 @@ def machine_obstacle(device: torch.device) -> str:
     return "" if capability >= (8, 0) else f"they need compute capability 8.0, this GPU has {capability}"
 
 
-@lru_cache(maxsize=32)
-def _warn_once(why: str) -> None:
-    warnings.warn(f"Triton kernels not used: {why}. Falling back to the slower chunked form.", stacklevel=4)
-
-
 class KernelChoice(NamedTuple):
     """What runs for one operation on this machine."""
 
@@ -89,12 +79,13 @@ def kernel_report() -> list[KernelChoice]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     why = machine_obstacle(device) if device.type == "cuda" else "no CUDA device"
     fast = "" if why else f"triton runs on {torch.cuda.get_device_name()}"
+    opt_in = why or f"the Triton kernels are opt-in: set {SWITCH}=triton"
     forced = os.environ.get(SWITCH, "auto")
     rows = []
     for operation in ("gated_linear", "gated_delta"):
         if forced != "auto":
             rows.append(KernelChoice(operation, forced, f"set by {SWITCH}"))
         else:
-            rows.append(KernelChoice(operation, "chunked" if why else "triton", why or fast))
+            rows.append(KernelChoice(operation, "chunked", opt_in))
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
     return rows
