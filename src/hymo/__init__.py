@@ -8,13 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hymo.core.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from hymo.core.load import derive_config, load_config
     from hymo.inference import Engine
     from hymo.models import HyMo, build_hymo
     from hymo.training import Trainer
 
-__version__ = "0.1.0"
 __all__ = ["Engine", "HyMo", "Trainer", "__version__", "build_hymo", "derive_config", "load_config"]
 
 _HOMES = {

@@ -30,6 +30,10 @@ class CheckpointError(HymoError):
     """A checkpoint is missing, damaged or belongs to another run."""
 
 
+class StorageError(HymoError):
+    """A disk is full or fails."""
+
+
 class TrainingError(HymoError):
     """Training cannot go on (for example: too many non-finite steps)."""
 

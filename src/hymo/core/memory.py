@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from hymo.core.accounting import dense_ffn_width, model_tensors
 from hymo.core.config import HyMoConfig, ModelConfig
-from hymo.core.roles import Role
+from hymo.core.roles import NORMUON_ROLES
 
 Level = Literal["none", "selective", "full"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -22,11 +22,6 @@ LOGIT_CHUNK_ELEMENTS = 1 << 25
 """Logits that the chunked cross-entropy holds at once, in elements (128 MiB in fp32)."""
 
 _FP32 = 4
-_NORMUON_ROLES: dict[str, tuple[Role, ...]] = {
-    "hybrid": (Role.MATRIX,),
-    "adamw": (),
-    "normuon_all": (Role.MATRIX, Role.EXPERT),
-}
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ class OptimizerSizes:
 
 def optimizer_sizes(config: HyMoConfig) -> OptimizerSizes:
     """Count what each optimizer updates under the configuration's partition."""
-    roles = _NORMUON_ROLES[config.optimizer.optimizer_partition]
+    roles = NORMUON_ROLES[config.optimizer.optimizer_partition]
     tensors = [tensor for _, tensor in model_tensors(config.model)]
     muon = [tensor for tensor in tensors if tensor.role in roles]
     matrices = sum(tensor.numel for tensor in muon)

@@ -20,3 +20,11 @@ class Role(StrEnum):
     """Norm weights, learned scales, short convolutions and tiny gates."""
     DECAY = "decay"
     """What sets the memory of a recurrence (A_log, dt_bias): gradients far below Adam's usual eps."""
+
+
+NORMUON_ROLES: dict[str, frozenset[Role]] = {
+    "hybrid": frozenset({Role.MATRIX}),
+    "adamw": frozenset(),
+    "normuon_all": frozenset({Role.MATRIX, Role.EXPERT}),
+}
+"""What NorMuon updates under each `optimizer.optimizer_partition`; AdamW updates the rest."""

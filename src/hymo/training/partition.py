@@ -14,15 +14,9 @@ from typing import Any, Literal
 from torch import nn
 
 from hymo.core.errors import TrainingError, nearest
-from hymo.core.roles import Role
+from hymo.core.roles import NORMUON_ROLES, Role
 
 PartitionMode = Literal["hybrid", "adamw", "normuon_all"]
-
-_NORMUON_ROLES: dict[str, frozenset[Role]] = {
-    "hybrid": frozenset({Role.MATRIX}),
-    "adamw": frozenset(),
-    "normuon_all": frozenset({Role.MATRIX, Role.EXPERT}),
-}
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ def goes_to_adamw(role: Role, ndim: int, mode: PartitionMode = "hybrid") -> bool
         ndim: its dimensions; only matrices and stacks of matrices can be orthogonalised.
         mode: `hybrid` gives NorMuon the dense matrices, `adamw` nothing, `normuon_all` the experts as well.
     """
-    return ndim not in (2, 3) or role not in _NORMUON_ROLES[mode]
+    return ndim not in (2, 3) or role not in NORMUON_ROLES[mode]
 
 
 def partition_parameters(model: nn.Module, mode: PartitionMode = "hybrid") -> ParameterPartition:
