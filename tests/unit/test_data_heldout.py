@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hymo.core.errors import DataError, UsageError
+from hymo.core.errors import UsageError
 from hymo.data import ByteTokenizer, EvaluationWindows, Split
 from hymo.data.shards import ShardReader, ShardWriter
 
@@ -131,10 +131,18 @@ def test_limits(tmp_path):
     tokenizer = PairTokenizer()
     texts = [b"abab12", b"xyz", b"ababab", b"q"]  # 4, 3, 3, 1 tokens
     split = make_split(tmp_path, texts, tokenizer)
-    for limit, documents in ((1, 1), (4, 1), (6, 1), (7, 2), (10, 3), (11, 4), (99, 4)):
-        windows = EvaluationWindows(split, 5, max_tokens=limit)
-        assert windows.documents(tokenizer) == texts[:documents]
-        assert windows.n_bytes == sum(map(len, texts[:documents]))
+    ids = [tokenizer.encode(text).tolist() for text in texts]
+    for limit in range(1, 14):  # exactly so many tokens, out of the first document too
+        windows = EvaluationWindows(split, 5, max_tokens=limit, tokenizer=tokenizer)
+        left, wanted = limit, []
+        for document in ids:
+            if left > 0:
+                wanted.append(tokenizer.decode_bytes(document[:left]))
+                left -= len(document)
+        assert windows.documents(tokenizer) == wanted
+        assert windows.n_tokens == min(limit, 11) == sum(int(b["mask"].sum()) for b in windows.batches(3))
+        assert windows.n_bytes == sum(map(len, wanted)) == sum(int(b["bytes"].sum()) for b in windows.batches(3))
+    assert EvaluationWindows(split, 5, max_tokens=7).documents(tokenizer) == texts[:2]  # cuts nothing: no tokenizer
     whole = b"".join(texts)
     for limit in range(2, 20):
         windows = EvaluationWindows(split, 5, max_bytes=limit, tokenizer=tokenizer)
@@ -145,10 +153,12 @@ def test_limits(tmp_path):
         batches = list(windows.batches(3))
         assert sum(int(b["bytes"].sum()) for b in batches) == windows.n_bytes
         assert sum(int(b["mask"].sum()) for b in batches) == windows.n_tokens == len(tokenizer.encode(got))
-    with pytest.raises(DataError, match="no token"):
-        EvaluationWindows(split, 5, max_bytes=1, tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="tokenizer"):
-        EvaluationWindows(split, 5, max_bytes=5)
+    for limit in ({"max_bytes": 1}, {"max_bytes": 0}, {"max_tokens": 0}, {"max_tokens": -3}):
+        with pytest.raises(UsageError, match="no token"):
+            EvaluationWindows(split, 5, tokenizer=tokenizer, **limit)
+    for limit in ({"max_bytes": 5}, {"max_tokens": 5}):
+        with pytest.raises(UsageError, match="tokenizer"):
+            EvaluationWindows(split, 5, **limit)
 
 
 @pytest.mark.parametrize("bad", [{"seq_len": 0}, {"seq_len": 4, "stride": 0}, {"seq_len": 4, "stride": 5}])

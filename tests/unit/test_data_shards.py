@@ -184,7 +184,7 @@ def test_damage_of_a_set_is_found_and_named(dataset):
 def test_opening_the_wrong_thing_says_so(dataset, tmp_path):
     with pytest.raises(UsageError, match="did you mean 'validation'"):
         open_split(dataset, "validaton")
-    with pytest.raises(DataError, match="test split holds no documents"):
+    with pytest.raises(UsageError, match="test split holds no documents"):
         open_split(dataset, "test")
     with pytest.raises(DataError, match="foreign tokenizer"):
         open_split(dataset, "train", Foreign())
@@ -195,5 +195,5 @@ def test_opening_the_wrong_thing_says_so(dataset, tmp_path):
     with pytest.raises(DataError, match="damaged manifest"):
         load_manifest(dataset)
     manifest.unlink()
-    with pytest.raises(DataError, match="no complete data set"):
+    with pytest.raises(UsageError, match="no complete data set"):
         open_split(dataset)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hymo.core.errors import DataError
+from hymo.core.errors import DataError, UsageError
 from hymo.data import ByteTokenizer, load_tokenizer
 
 TOK = ByteTokenizer()
@@ -54,5 +54,5 @@ def test_load_and_fingerprint():
     assert loaded.vocab_size == 259
     assert loaded.fingerprint() == TOK.fingerprint()
     assert len(bytes.fromhex(TOK.fingerprint())) == 32
-    with pytest.raises(DataError, match=r"tokenizer\.json"):
+    with pytest.raises(UsageError, match=r"tokenizer\.json"):
         load_tokenizer("tokenizer.json")

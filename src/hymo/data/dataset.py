@@ -69,15 +69,15 @@ def load_manifest(directory: str | Path) -> Manifest:
     """Read ``dataset.json`` of a prepared data set.
 
     Raises:
-        UsageError: `directory` does not exist.
-        DataError: it holds no complete data set, or one of another format.
+        UsageError: `directory` does not exist, or holds no complete data set.
+        DataError: its manifest is damaged or of another format.
     """
     directory = Path(directory)
     path = directory / MANIFEST
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such data set directory; make one with `hymo data prepare`")
     if not path.is_file():
-        raise DataError(f"{directory}: no {MANIFEST}, so no complete data set; run `hymo data prepare` (again)")
+        raise UsageError(f"{directory}: no {MANIFEST}, so no complete data set; run `hymo data prepare` (again)")
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] != FORMAT:
@@ -138,8 +138,8 @@ def open_split(
     `verify` reads every byte first; None does so for splits below 1 GiB.
 
     Raises:
-        UsageError: no such directory or split name.
-        DataError: the set is incomplete, damaged, empty or made with another tokenizer; the message names the file.
+        UsageError: no such directory or split name, or nothing in that split.
+        DataError: the set is damaged or made with another tokenizer; the message names the file.
     """
     manifest = load_manifest(directory)
     if split not in manifest.splits:
@@ -148,7 +148,7 @@ def open_split(
         )
     info = manifest.splits[split]
     if not info.shards:
-        raise DataError(
+        raise UsageError(
             f"{directory}: the {split} split holds no documents: prepare more text, raise its fraction or give it its "
             "own input"
         )

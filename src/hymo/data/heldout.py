@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hymo.core.errors import DataError, UsageError
+from hymo.core.errors import UsageError
 from hymo.data.dataset import Split
 from hymo.data.tokenizer import Tokenizer
 
@@ -53,10 +53,9 @@ class EvaluationWindows:
         stride: tokens between window starts in a long document, 1..T; None is T (no overlap).
         packed: put several windows into one row, separated by cu_seqlens; else one window per row.
         pad_id: fills the rest of a row.
-        max_tokens: take only the leading documents whose text tokens fit (at least one): whole documents, so that
-            their byte counts hold.
-        max_bytes: take the leading text up to this many bytes; the last document is cut at a token, its bytes are
-            counted by decoding. Needs `tokenizer`.
+        max_tokens: take the leading text up to exactly this many text tokens.
+        max_bytes: take the leading text up to this many bytes, to the last token that fits.
+        tokenizer: needed where a limit cuts a document: its bytes are then counted by decoding.
 
     Attributes:
         n_documents, n_tokens, n_bytes: what one pass scores.
@@ -84,11 +83,9 @@ class EvaluationWindows:
         self.pad_id = pad_id
         text_tokens = split.lengths - 2
         text_bytes = split.text_bytes
-        if max_tokens is not None:
-            count = max(1, int(np.searchsorted(np.cumsum(text_tokens), max_tokens, side="right")))
-            text_tokens, text_bytes = text_tokens[:count], text_bytes[:count]
-        if max_bytes is not None:
-            text_tokens, text_bytes = self._first_bytes(text_tokens, text_bytes, max_bytes, tokenizer)
+        for name, limit in (("max_tokens", max_tokens), ("max_bytes", max_bytes)):
+            if limit is not None:
+                text_tokens, text_bytes = self._leading(text_tokens, text_bytes, name, limit, tokenizer)
         self._text_tokens = text_tokens
         self.n_documents = len(text_tokens)
         self.n_tokens = int(text_tokens.sum())
@@ -100,24 +97,34 @@ class EvaluationWindows:
         )
         self.n_rows = len(self._rows)
 
-    def _first_bytes(
-        self, tokens: NDArray[np.int64], sizes: NDArray[np.int64], limit: int, tokenizer: Tokenizer | None
+    def _leading(
+        self,
+        tokens: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        unit: str,
+        limit: int,
+        tokenizer: Tokenizer | None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if tokenizer is None:
-            raise UsageError("max_bytes needs the tokenizer, to count the bytes of a document cut short")
-        ends = np.cumsum(sizes)
+        """Text tokens and bytes of each document up to a limit in tokens or bytes; the last one may be cut."""
+        in_bytes = unit == "max_bytes"
+        ends = np.cumsum(sizes if in_bytes else tokens)
         whole = int(np.searchsorted(ends, limit, side="right"))
-        if whole == len(sizes):
+        if whole == len(ends):
             return tokens, sizes
         left = limit - (int(ends[whole - 1]) if whole else 0)
-        ids = self.split.document(whole)[1 : 1 + min(left, int(tokens[whole]))]  # a text token has at least one byte
-        byte_ends = np.cumsum([len(tokenizer.decode_bytes([int(i)])) for i in ids])
-        keep = int(np.searchsorted(byte_ends, left, side="right"))
+        keep, size = 0, 0
+        if left > 0:
+            if tokenizer is None:
+                raise UsageError(f"{unit} needs the tokenizer, to count the bytes of a document cut short")
+            ids = self.split.document(whole)[1 : 1 + min(left, int(tokens[whole]))]  # a text token has a byte or more
+            byte_ends = np.cumsum([len(tokenizer.decode_bytes([int(i)])) for i in ids])
+            keep = int(np.searchsorted(byte_ends, left, side="right")) if in_bytes else left
+            size = int(byte_ends[keep - 1]) if keep else 0
         if whole + keep == 0:
-            raise DataError(f"max_bytes {limit} holds no token of the {self.split.name} split: raise it")
+            raise UsageError(f"{unit} {limit} holds no token of the {self.split.name} split: raise it")
         if not keep:
             return tokens[:whole], sizes[:whole]
-        return np.append(tokens[:whole], keep), np.append(sizes[:whole], byte_ends[keep - 1])
+        return np.append(tokens[:whole], keep), np.append(sizes[:whole], size)
 
     def _layout(self, pieces: Iterator[_Piece]) -> list[list[_Piece]]:
         rows: list[list[_Piece]] = []

@@ -15,7 +15,7 @@ fingerprint of the data, to refuse a changed data set.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +109,7 @@ class PackedLoader:
         max_epochs: refuse steps past this many passes; None never does.
 
     Raises:
-        UsageError: a size is not positive.
-        DataError: the split is too small for one global batch.
+        UsageError: a size is not positive, or the split is too small for one global batch.
     """
 
     def __init__(
@@ -137,11 +136,10 @@ class PackedLoader:
         self.samples_per_epoch = (split.n_tokens - 1) // seq_len
         self.steps_per_epoch = self.samples_per_epoch // global_batch
         if self.steps_per_epoch == 0:
-            raise DataError(
+            raise UsageError(
                 f"the {split.name} split holds {split.n_tokens:,} tokens, one step of {global_batch} samples needs "
                 f"{global_batch * seq_len + 1:,}: prepare more text, or lower the batch size or the sequence length"
             )
-        self.step = 0
         # Steps are counted from here: another global batch size after a resume starts a new count mid-epoch.
         self._origin_step = 0
         self._origin = Position(0, 0)
@@ -180,12 +178,13 @@ class PackedLoader:
         return 0 if total_steps <= 0 else self.position(total_steps - 1).epoch + 1
 
     def require_steps(self, total_steps: int) -> None:
-        """Raise `DataError` before a run starts if `max_epochs` does not allow its steps."""
+        """Raise `UsageError` before a run starts if `max_epochs` does not allow its steps."""
         needed = self.epochs_needed(total_steps)
         if self.max_epochs is not None and needed > self.max_epochs:
-            raise DataError(
+            raise UsageError(
                 f"{total_steps:,} steps need {needed} epochs of the {self.split.name} split ({self.steps_per_epoch:,} "
-                f"steps each), max_epochs is {self.max_epochs}: prepare more text, train less or raise max_epochs"
+                f"steps each), max_epochs is {self.max_epochs}: prepare more text, lower scheduler.total_steps or "
+                "raise training.max_epochs"
             )
 
     # -- tokens --------------------------------------------------------------------------------------------------
@@ -233,8 +232,8 @@ class PackedLoader:
         """Return micro-batch `micro` of `n_micro` on `rank` of `world` at `step`, without building any other.
 
         Raises:
-            UsageError: the global batch does not divide into world · n_micro equal pieces.
-            DataError: `step` lies past `max_epochs`.
+            UsageError: the global batch does not divide into world · n_micro equal pieces, or `step` lies past
+                `max_epochs`.
         """
         pieces = world * n_micro
         if pieces < 1 or self.global_batch % pieces or not (0 <= rank < world and 0 <= micro < n_micro):
@@ -246,26 +245,6 @@ class PackedLoader:
         position = self.position(step)
         size = self.global_batch // pieces
         return self.samples(position.epoch, position.sample + (rank * n_micro + micro) * size, size)
-
-    def iterate(
-        self, start_step: int | None = None, *, rank: int = 0, world: int = 1, n_micro: int = 1
-    ) -> Iterator[Batch]:
-        """Yield this rank's micro-batches in order, `n_micro` a step, from `start_step` (default: `self.step`) on.
-
-        `self.step` becomes the next step as the last micro-batch of a step is handed out, so `state_dict` between
-        steps is what a resume needs. Ends only where `max_epochs` does.
-        """
-        self.step = self.step if start_step is None else start_step
-        return self._iterate(self.step, rank, world, n_micro)
-
-    def _iterate(self, step: int, rank: int, world: int, n_micro: int) -> Iterator[Batch]:
-        while self.max_epochs is None or self.position(step).epoch < self.max_epochs:
-            for micro in range(n_micro):
-                batch = self.batch_at(step, rank=rank, world=world, micro=micro, n_micro=n_micro)
-                if micro == n_micro - 1:
-                    self.step = step + 1
-                yield batch
-            step += 1
 
     def describe(self, epoch: int, sample: int) -> list[Span]:
         """Return the pieces of documents that make a window, in order (for replay)."""
@@ -282,9 +261,8 @@ class PackedLoader:
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def state_dict(self, step: int | None = None) -> dict[str, int | str]:
-        """Return the position before `step` (default: the next step of `iterate`) as plain values."""
-        step = self.step if step is None else step
+    def state_dict(self, step: int) -> dict[str, int | str]:
+        """Return the position before `step` as plain values."""
         position = self.position(step)
         return {
             "step": step,
@@ -295,10 +273,8 @@ class PackedLoader:
             "fingerprint": self.split.fingerprint,
         }
 
-    def load_state_dict(self, state: dict[str, Any], *, allow_changed_data: bool = False) -> int:
+    def load_state_dict(self, state: dict[str, Any]) -> int:
         """Continue at a saved position, with any world size, micro-batch or global batch; return the next step.
-
-        On a changed data set (`allow_changed_data`) the order is the new set's from the saved epoch and sample on.
 
         Raises:
             DataError: the data set is not the one of the state.
@@ -307,14 +283,13 @@ class PackedLoader:
         for key, own in (("seed", self.seed), ("seq_len", self.seq_len)):
             if state[key] != own:
                 raise UsageError(f"loader state has {key} {state[key]}, this run {own}: continue with {state[key]}")
-        if state["fingerprint"] != self.split.fingerprint and not allow_changed_data:
+        if state["fingerprint"] != self.split.fingerprint:
             raise DataError(
                 f"the {self.split.name} data changed since the checkpoint (fingerprint {state['fingerprint'][:12]}… "
-                f"then, {self.split.fingerprint[:12]}… now): restore it, or allow changed data explicitly"
+                f"then, {self.split.fingerprint[:12]}… now): restore it, or start a new run"
             )
         step, saved = int(state["step"]), Position(int(state["epoch"]), int(state["sample"]))
         self._origin_step, self._origin = 0, Position(0, 0)
         if self.position(step) != saved:
             self._origin_step, self._origin = step, saved
-        self.step = step
         return step

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from hymo.core.errors import DataError, UsageError
+from hymo.core.files import write_text
 from hymo.data.dataset import MANIFEST, SPLITS, Manifest, SplitInfo, fingerprint_of
 from hymo.data.shards import DEFAULT_SHARD_TOKENS, SUFFIX, ShardWriter
 from hymo.data.sources import Fields, Rejected, find_files, read_documents
@@ -135,12 +135,7 @@ def prepare(
                 if not entries[name] and (groups[name] or (not fixed and fractions[SPLITS.index(name)] > 0))
             ],
         )
-        temporary = out / f".{MANIFEST}.tmp"
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(manifest.to_json())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, out / MANIFEST)
+        write_text(out / MANIFEST, manifest.to_json())
     return manifest
 
 

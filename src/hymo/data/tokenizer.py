@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hymo.core.errors import DataError
+from hymo.core.errors import DataError, UsageError
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -108,8 +108,8 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     """Return the tokenizer called `spec`; this version knows ``"byte"``.
 
     Raises:
-        DataError: any other spec.
+        UsageError: any other spec.
     """
     if str(spec) == ByteTokenizer.name:
         return ByteTokenizer()
-    raise DataError(f"unknown tokenizer '{spec}': this version of HyMo reads 'byte' only, not tokenizer files")
+    raise UsageError(f"unknown tokenizer '{spec}': this version of HyMo has 'byte' only. Use that one.")
