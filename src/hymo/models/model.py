@@ -26,7 +26,7 @@ from hymo.models.mla import MLABlock
 from hymo.models.moe import DeepSeekMoE
 from hymo.models.mtp import MultiTokenPrediction
 from hymo.models.rope import RotaryEmbedding
-from hymo.models.state import DecodeState, GDNCache, MLACache
+from hymo.models.state import DecodeState, GDNCache, MLACache, cache_shapes
 from hymo.models.windows import Window, ahead, split_window
 
 
@@ -208,20 +208,30 @@ class HyMo(nn.Module):
 
     def init_state(self, batch_size: int, reserve: int = 0) -> DecodeState:
         """An empty decode state for `batch_size` rows, with room for `reserve` tokens before the caches grow."""
-        cfg, weight = self.config, self.embed.weight
+        weight = self.embed.weight
         wide = torch.promote_types(weight.dtype, torch.float32)
-        stored = cfg.kv_lora_rank if cfg.mla_latent else cfg.n_kv_groups * (cfg.qk_nope_head_dim + cfg.v_head_dim)
 
         def cache(layer: int) -> GDNCache | MLACache:
-            if layer in cfg.mla_layers:
-                rope_keys = weight.new_zeros(batch_size, reserve, cfg.n_kv_groups, cfg.qk_rope_head_dim)
-                return MLACache(weight.new_zeros(batch_size, reserve, stored), rope_keys)
-            shape = (batch_size, cfg.gdn_n_heads, cfg.gdn_d_state, cfg.gdn_headdim)
-            window = weight.new_zeros(batch_size, cfg.gdn_d_conv - 1, cfg.gdn_d_inner)
-            return GDNCache(torch.zeros(shape, dtype=wide, device=weight.device), window)
+            shapes = cache_shapes(self.config, layer, batch_size, reserve)
+            zeros = {n: weight.new_zeros(shape, dtype=wide if n == "state" else None) for n, shape in shapes.items()}
+            return MLACache(**zeros) if layer in self.config.mla_layers else GDNCache(zeros["state"], zeros["window"])
 
         lengths = torch.zeros(batch_size, dtype=torch.int64, device=weight.device)
-        return DecodeState(lengths, [cache(i) for i in range(cfg.n_layers)])
+        return DecodeState(lengths, [cache(i) for i in range(self.config.n_layers)])
+
+    def _check_state(self, state: DecodeState) -> None:
+        """Refuse a state whose shapes are not this model's, before a wrong one is broadcast into wrong logits."""
+        if len(state.layers) != self.config.n_layers:
+            raise UsageError(f"decode: the state has {len(state.layers)} layers, the model {self.config.n_layers}.")
+        for layer, cache in enumerate(state.layers):
+            room = cache.latent.shape[1] if isinstance(cache, MLACache) else 0
+            for name, shape in cache_shapes(self.config, layer, state.batch_size, room).items():
+                tensor = getattr(cache, name, None)
+                if tensor is None or tensor.shape != shape:
+                    there = "missing" if tensor is None else f"of shape {tuple(tensor.shape)}"
+                    raise UsageError(
+                        f"decode: {name} of layer {layer} is {there}, this model's is {shape}. Use its init_state()."
+                    )
 
     def decode(self, tokens: Tensor, state: DecodeState, new_lengths: Tensor | None = None) -> Tensor:
         """Read tokens (B, k), prompt or continuation, and advance the state in place; logits (B, k, V).
@@ -240,6 +250,7 @@ class HyMo(nn.Module):
             raise UsageError("decode: keep_history needs rows of equal length; leave new_lengths out.")
         if rows != state.batch_size:
             raise UsageError(f"decode: the state holds {state.batch_size} rows, the tokens {rows}.")
+        self._check_state(state)
         largest = int(state.lengths.max()) + new - 1
         positions = state.lengths[:, None] + torch.arange(new, device=tokens.device)
         if new_lengths is not None:

@@ -11,7 +11,20 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from hymo.core.config import ModelConfig
 from hymo.core.errors import UsageError
+
+
+def cache_shapes(config: ModelConfig, layer: int, rows: int, room: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of a layer's cached tensors by name, for `rows` sequences with room for `room` tokens each."""
+    if layer in config.mla_layers:
+        groups = config.n_kv_groups
+        latent = config.kv_lora_rank if config.mla_latent else groups * (config.qk_nope_head_dim + config.v_head_dim)
+        return {"latent": (rows, room, latent), "rope_keys": (rows, room, groups, config.qk_rope_head_dim)}
+    return {
+        "state": (rows, config.gdn_n_heads, config.gdn_d_state, config.gdn_headdim),
+        "window": (rows, config.gdn_d_conv - 1, config.gdn_d_inner),
+    }
 
 
 @dataclass
