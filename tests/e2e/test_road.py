@@ -87,7 +87,7 @@ def test_missing_things_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     failing(["train", "hymo_tiny", "--data", str(tmp_path / "nowhere")], capsys, 2, "nowhere")
     failing(["train"], capsys, 2, "--resume")
     failing(["train", "--resume", str(tmp_path)], capsys, 2, "config.yaml: not found")
-    failing(["eval", str(tmp_path / "none")], capsys, 1, "none")
+    failing(["eval", str(tmp_path / "none")], capsys, 2, "none: no such folder")
     failing(["data", "prepare", str(tmp_path / "no.jsonl"), "--out", str(tmp_path / "d")], capsys, 2, "no.jsonl")
 
 

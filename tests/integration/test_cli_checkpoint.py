@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 from hymo.cli import main
 from hymo.core.load import derive_config, dump_config, load_config
 from hymo.models.checkpoint import list_checkpoints, read_manifest
+from hymo.training.lock import claimed
 from hymo.training.metrics import read_metrics
-from hymo.training.run import claimed
 
 
 @pytest.fixture
@@ -129,7 +130,9 @@ def test_prune_keeps_out_of_a_live_run(run: Path, capsys: pytest.CaptureFixture[
     retention(run, keep_last=1)
     with claimed(run):
         assert main(["checkpoint", "prune", str(run)]) == 2
-        assert "another process is training there" in capsys.readouterr().err
+        shown = capsys.readouterr().err
+        assert f"another process is training there (pid {os.getpid()}). It prunes after every save by itself" in shown
+        assert "run.name" not in shown
         assert main(["checkpoint", "prune", str(run), "--dry-run"]) == 0
     assert steps(run) == [12, 9, 6, 3]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hymo.core.errors import CheckpointError
-from hymo.models.checkpoint import Manifest, find_checkpoint, list_checkpoints, verify
+from hymo.core.errors import CheckpointError, UsageError
+from hymo.models.checkpoint import Manifest, find_checkpoint, list_checkpoints, read_manifest, verify
 from hymo.training.checkpointer import Checkpointer
 
 
@@ -30,9 +30,9 @@ def checkpointer(folder: Path, keep_last: int = 10, keep_every: int | None = Non
     return Checkpointer(folder, "model: {}\n", keep_last, keep_every)
 
 
-def save(saver: Checkpointer, step: int, best: int | None = None) -> str:
+def save(saver: Checkpointer, step: int, *pinned: int) -> str:
     """Save and wait; returns the error, empty if there was none."""
-    saver.start(tensors(step), manifest(step), best)
+    saver.start(tensors(step), manifest(step), pinned)
     (result,) = saver.finished(wait=True)
     assert result.step == step
     return result.error
@@ -122,7 +122,7 @@ def test_retention_counts_only_whole_checkpoints(folder: Path) -> None:
 def test_retention_keeps_the_best_and_every_kth(tmp_path: Path) -> None:
     saver = checkpointer(tmp_path, keep_last=2, keep_every=4)
     for step in range(1, 11):
-        assert save(saver, step, best=3 if step >= 3 else None) == ""
+        assert save(saver, step, *([3] if step >= 3 else [])) == ""
     assert [int(p.name[5:]) for p in list_checkpoints(tmp_path)] == [10, 9, 8, 4, 3]
 
 
@@ -138,6 +138,61 @@ def test_retention_never_takes_the_one_just_saved(folder: Path) -> None:
     shutil.rmtree(folder / "step-00000001")
     assert save(saver, 1) == ""  # a run that was resumed from before steps 2 and 3
     assert (folder / "step-00000001").exists()
+
+
+def size(checkpoint: Path) -> int:
+    """Bytes of the files that the manifest lists."""
+    return sum(file["bytes"] for file in read_manifest(checkpoint).files.values())
+
+
+def test_a_save_reads_its_own_files_and_no_others(tmp_path: Path) -> None:
+    saver, read = checkpointer(tmp_path), []
+    for step in range(1, 7):
+        before = saver.digests.bytes_read
+        assert save(saver, step) == ""
+        read.append(saver.digests.bytes_read - before)
+    sizes = [size(path) for path in reversed(list_checkpoints(tmp_path))]
+    print("bytes hashed per save", read, "of checkpoints of", sizes)
+    assert read == [2 * n for n in sizes]  # once for the manifest, once read back under its own name
+
+    again = checkpointer(tmp_path)  # another process: it has verified nothing yet
+    assert save(again, 7) == ""
+    newest = size(tmp_path / "step-00000007")
+    assert again.digests.bytes_read == sum(sizes) + 2 * newest
+
+    touched = tensor_file(tmp_path / "step-00000002")
+    os.utime(touched, ns=(1, 1))  # unchanged, but not known to be: read again
+    before = again.digests.bytes_read
+    assert save(again, 8) == ""
+    assert again.digests.bytes_read - before == touched.stat().st_size + 2 * size(tmp_path / "step-00000008")
+
+
+def test_a_change_after_it_was_verified_is_noticed(tmp_path: Path) -> None:
+    saver = checkpointer(tmp_path, keep_last=2)
+    assert save(saver, 1) == save(saver, 2) == ""
+    flip(tensor_file(tmp_path / "step-00000002"))
+    saver.start(tensors(3), manifest(3))
+    (result,) = saver.finished(wait=True)
+    assert "step-00000002" in result.warnings[0]
+    assert {p.name for p in list_checkpoints(tmp_path)} == {f"step-{s:08d}" for s in (1, 2, 3)}
+
+
+def test_nothing_is_deleted_for_a_save_that_does_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = checkpointer(tmp_path, keep_last=1)
+    assert save(saver, 1) == ""
+    original = Path.rename
+
+    def lossy(path: Path, target: Path) -> Path:
+        if path.is_dir():
+            flip(tensor_file(path))  # what the disk gives back is not what was written
+        return original(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", lossy)
+        assert "its checksum differs" in save(saver, 2)
+    assert newest(tmp_path)[0] == 1
+    assert save(saver, 3) == ""
+    assert {p.name for p in list_checkpoints(tmp_path)} == {"step-00000002", "step-00000003"}
 
 
 def test_a_damaged_checkpoint_is_told_once(folder: Path) -> None:
@@ -171,10 +226,16 @@ def boundaries(monkeypatch: pytest.MonkeyPatch, fail_at: int) -> list[str]:
         return call
 
     monkeypatch.setattr(module, "dcp_save", guard("tensors", module.dcp_save))
-    monkeypatch.setattr(module, "_flush", guard("flush", module._flush))
+    monkeypatch.setattr(module, "flush", guard("flush", module.flush))
     monkeypatch.setattr(Path, "write_text", guard("write", Path.write_text))
     monkeypatch.setattr(Path, "rename", guard("rename", Path.rename))
     return seen
+
+
+def test_a_path_without_a_checkpoint_is_a_wrong_request(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none", tmp_path / "step-00000001"):
+        with pytest.raises(UsageError, match=r"no (such folder|checkpoint there)"):
+            find_checkpoint(path)
 
 
 def test_a_failure_at_every_write_boundary_leaves_the_last_good_one(folder: Path) -> None:

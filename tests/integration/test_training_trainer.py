@@ -306,7 +306,7 @@ def test_another_configuration_is_refused_before_work(small: HyMoConfig) -> None
 
 def test_more_steps_than_data_is_refused_before_work(small: HyMoConfig) -> None:
     config = derive_config(small, scheduler={"total_steps": 10**6})
-    with pytest.raises(DataError, match="max_epochs"), open_run(config):
+    with pytest.raises(UsageError, match="max_epochs"), open_run(config):
         pass
     assert not run_folder(config).exists()
 

@@ -14,7 +14,9 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,14 @@ from typing import Any
 import pytest
 
 from hymo.cli import main
+from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
+from hymo.core.load import dump_config
 from hymo.training.dashboard import duration, sparkline
 from hymo.training.follow import KEPT_LOSSES, RunFollower, Tail
+from hymo.training.lock import LOCK, Holder, claimed, holder
 from hymo.training.metrics import JsonlSink, read_jsonl, read_metrics
+from hymo.training.run import run_folder
 
 WATCH = [sys.executable, "-m", "hymo", "watch"]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
@@ -74,12 +80,12 @@ class Terminal:
 
 
 @pytest.fixture
-def live(finished: Path, tmp_path: Path) -> tuple[Path, JsonlSink]:
+def live(finished: Path, tmp_path: Path) -> Iterator[tuple[Path, JsonlSink]]:
     """A run that has begun but has nothing to show, and the sink that its trainer would write to."""
     folder = tmp_path / "live"
-    folder.mkdir()
-    shutil.copy(finished / "config.yaml", folder)
-    return folder, JsonlSink(folder)
+    with claimed(folder):
+        shutil.copy(finished / "config.yaml", folder)
+        yield folder, JsonlSink(folder)
 
 
 def record(step: int, **more: Any) -> dict[str, Any]:
@@ -213,6 +219,95 @@ def test_a_resume_takes_back_what_came_after_it(live: tuple[Path, JsonlSink]) ->
     sink.on_metrics(record(6))
     run.poll()
     assert run.losses[-1] == (6, 4.5)
+
+
+DIE_AFTER_STEP_2 = """
+import os, signal, sys
+from pathlib import Path
+from hymo.core.load import load_config
+from hymo.training.run import open_run
+with open_run(load_config(sys.argv[1])) as trainer:
+    original = trainer._between_steps
+    def between(stop):
+        original(stop)
+        if trainer.step == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    trainer._between_steps = between
+    trainer.train()
+"""
+
+
+@pytest.fixture
+def killed(small: HyMoConfig) -> Path:
+    """The folder of a run whose process was killed -9 after step 2."""
+    path = Path(small.run.output_dir) / "killed.yaml"
+    path.write_text(dump_config(small))
+    done = subprocess.run([sys.executable, "-c", DIE_AFTER_STEP_2, str(path)], timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    return run_folder(small)
+
+
+def test_a_killed_run_is_told_from_a_live_one(killed: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cure = (
+        f"error: {killed}: stopped without ending, after step 2 of 12: no process trains there. Go on from its newest "
+        f"checkpoint with `hymo train --resume {killed}`.\n"
+    )
+    assert main(["watch", str(killed)]) == 1
+    shown = capfd.readouterr()
+    assert shown.out.splitlines()[-1].startswith("step 2/12: loss ")
+    assert shown.err == cure
+    assert main(["watch", str(killed), "--once"]) == 1
+    shown = capfd.readouterr()
+    assert shown.out.startswith("small: stopped without ending, step 2 of 12, 512 tokens\n")
+    assert shown.err == cure
+
+    terminal = Terminal([*WATCH, str(killed)])
+    assert terminal.finish() == 1
+    assert "stopped without ending" in terminal.frame
+    assert f"hymo train --resume {killed}" in CONTROL.sub("", terminal.raw).replace("\r\n", "")
+
+    with claimed(killed):  # somebody took it up again
+        run = RunFollower(killed)
+        run.poll()
+        assert (run.status, run.ended) == ("running", False)
+    run.poll()
+    assert (run.status, run.ended) == ("lost", True)
+    with claimed(killed):
+        JsonlSink(killed).on_event("resume", {"step": 0})
+        run.poll()
+        assert run.status == "running"
+
+
+def test_a_run_on_another_machine_is_lost_after_a_long_silence(live: tuple[Path, JsonlSink]) -> None:
+    folder, sink = live
+    sink.on_event("start", {"step": 0})
+    (folder / LOCK).unlink()
+    run = RunFollower(folder)
+    run.poll()
+    assert (holder(folder), run.status) == (None, "running")  # nobody knows
+    (folder / LOCK).write_text(json.dumps({"pid": 1, "host": "another"}))
+    run = RunFollower(folder)
+    run.poll()
+    assert run.status == "running"
+    os.utime(folder / "config.yaml", (0, 0))
+    (folder / "events.jsonl").write_text(json.dumps({"ts": time.time() - 301, "kind": "start", "step": 0}) + "\n")
+    run = RunFollower(folder)
+    run.poll()
+    assert run.status == "lost"
+
+
+def test_looking_at_a_lock_keeps_nobody_out(live: tuple[Path, JsonlSink], tmp_path: Path) -> None:
+    assert holder(live[0]) == Holder(True, os.getpid())
+    assert holder(tmp_path) is None
+    folder = tmp_path / "free"
+    with claimed(folder):
+        pass
+    assert holder(folder) == Holder(False, os.getpid())
+    with (folder / LOCK).open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
+        with claimed(folder):
+            assert holder(folder) == Holder(True, os.getpid())
 
 
 def test_tail_reads_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,9 +71,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted.", INTERRUPTED, debug)
     except BrokenPipeError:
         # The reader of a pipe (`| head`) has left. Python would complain again while it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return FAILED
+    except OSError as error:
+        place = "" if error.filename is None else f"{error.filename}: "
+        code = _fail(f"{place}{error.strerror or error}. Check space, path and permissions there.", FAILED, debug)
+        _drop_output()
     return code if isinstance(code, int) else OK
+
+
+def _drop_output() -> None:
+    """Send what is still to be written to stdout nowhere, if it cannot be written where it should go."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _take_debug(words: list[str]) -> tuple[list[str], bool]:

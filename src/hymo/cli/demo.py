@@ -41,12 +41,13 @@ def demo(
     import shutil
 
     from hymo.core.errors import UsageError
-    from hymo.core.load import derive_config, load_config
+    from hymo.core.load import CONFIG, derive_config, load_config
     from hymo.data import EvaluationWindows, load_tokenizer, open_split, prepare, sample_paths
     from hymo.evaluation import baselines
     from hymo.inference import Engine, Sampling
+    from hymo.training.lock import claimed
     from hymo.training.plot import plot_runs
-    from hymo.training.run import claimed, open_run, run_folder
+    from hymo.training.run import open_run, run_folder
     from hymo.training.view import RunView
 
     config = load_config("hymo_demo")
@@ -57,9 +58,9 @@ def demo(
     config = derive_config(
         config, run={"output_dir": str(out), "name": name, "data": str(folder / "data"), "device": "cpu"}
     )
-    if folder.exists() and not (folder / "config.yaml").is_file():
+    if folder.exists() and not (folder / CONFIG).is_file():
         raise UsageError(f"{folder}: exists and is no run. The demo would replace it; name another place with --out.")
-    with claimed(folder):  # not under a demo that is running
+    with claimed(folder, "Wait for it, or name another place with --out."):  # not under a demo that is running
         pass
     shutil.rmtree(folder, ignore_errors=True)
 

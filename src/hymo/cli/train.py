@@ -19,30 +19,33 @@ def train(
 ) -> int:
     """Train a model, or resume a run. A run whose folder exists with the same configuration goes on by itself.
 
+    `--resume RUN --set scheduler.total_steps=N` lengthens a run: it goes on at the peak rate from its newest checkpoint
+    of the stable phase and decays at the new end; later checkpoints move aside. `training.keep_stable` keeps one.
+
     Ctrl-C (or SIGTERM) saves a checkpoint after the running step and exits with 130 (143); a second one exits at once.
 
     Args:
         config: Preset or YAML file; not needed with --resume.
-        data: Folder written by `hymo data prepare`; sets run.data.
+        data: Folder written by `hymo data prepare`; sets run.data. With --resume, where the same data lie now.
         resume: Folder of a run to go on with, as its config.yaml says.
-        overrides: Fields to override.
+        overrides: Fields to override; with --resume only the length, how often it logs and saves, and the device.
         json: Write a summary as JSON.
     """
     from hymo.core.errors import UsageError
-    from hymo.core.load import derive_config, load_config
+    from hymo.core.load import CONFIG, RESUMABLE, derive_config, load_config, run_config
 
     if (config is None) == (resume is None):
         raise UsageError("train: give either a preset or YAML file, or --resume RUN.")
     if resume is not None:
-        if overrides or data is not None:
-            raise UsageError(
-                "train: --resume goes on with the run's own configuration; --set and --data start new runs."
-            )
+        for override in overrides:
+            if override.partition("=")[0].strip() not in RESUMABLE:
+                raise UsageError(
+                    f"--set {override}: would change the steps already taken, so it needs a new run. With --resume you "
+                    f"can set {', '.join(RESUMABLE)}."
+                )
+        run_config(resume)
         resume = resume.resolve()
-        path = resume / "config.yaml"
-        if not path.is_file():
-            raise UsageError(f"{path}: not found. --resume takes the folder of a run.")
-        resolved = load_config(path)
+        resolved = load_config(resume / CONFIG, overrides)
         resolved = derive_config(resolved, run={"output_dir": str(resume.parent), "name": resume.name})
     else:
         assert config is not None
@@ -53,7 +56,10 @@ def train(
     from hymo.training.run import open_run, run_folder
     from hymo.training.view import RunView
 
-    with RunView(resolved.total_steps, resolved.run.name) as view, open_run(resolved, [view]) as trainer:
+    with (
+        RunView(resolved.total_steps, resolved.run.name) as view,
+        open_run(resolved, [view], extend=resume is not None) as trainer,
+    ):
         result = trainer.train()
     folder = run_folder(resolved)
     summary = {

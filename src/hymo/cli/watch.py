@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from hymo.cli.output import log
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,8 +24,8 @@ _GLANCE = 0.1
 def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False, interval: float = 1.0) -> int:
     """Show a run as it goes: a dashboard on a terminal, one line a record elsewhere. Leaves when the run has ended.
 
-    Watching never touches the run; Ctrl-C ends the watching only. Exit code 1 if the run failed, 130 after Ctrl-C,
-    else 0.
+    Watching never touches the run; Ctrl-C ends the watching only. Exit code 1 if the run failed or its process is gone
+    without having ended it, 130 after Ctrl-C, else 0.
 
     Args:
         run: Run folder.
@@ -45,7 +47,9 @@ def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False
         print(plain_summary(follower))
     else:
         _lines(follower, interval)
-    return 1 if follower.status == "failed" else 0
+    if follower.status == "lost":
+        log(f"error: {follower.cure}")
+    return 1 if follower.status in ("failed", "lost") else 0
 
 
 def _lines(follower: RunFollower, interval: float) -> None:

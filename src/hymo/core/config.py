@@ -312,6 +312,8 @@ class TrainingConfig:
     """Newest checkpoints that retention keeps, beside the best."""
     keep_every: Count | None = None
     """Steps between checkpoints that are kept for good; null keeps none beyond keep_last and the best."""
+    keep_stable: bool = False
+    """Whether to save the end of the stable phase and keep it: a longer schedule can go on from there."""
     checkpoint_minutes: Positive | None = 60.0
     """Longest time between two checkpoints, in minutes; null leaves checkpoint_interval alone."""
     async_checkpoint: bool = True

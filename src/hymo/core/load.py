@@ -16,10 +16,30 @@ from pydantic import ValidationError
 
 from hymo.core import yaml12
 from hymo.core.config import GROUPS, HyMoConfig
-from hymo.core.errors import ConfigError, nearest
+from hymo.core.errors import ConfigError, UsageError, nearest
 
+CONFIG = "config.yaml"
+"""Name of the resolved configuration in a run's folder and in each checkpoint."""
 _BASE = "base"
-_CADENCE = ("log_interval", "checkpoint_interval", "checkpoint_minutes", "keep_last", "keep_every", "async_checkpoint")
+_CADENCE = (
+    "log_interval",
+    "checkpoint_interval",
+    "checkpoint_minutes",
+    "keep_last",
+    "keep_every",
+    "keep_stable",
+    "async_checkpoint",
+)
+
+RESUMABLE = (
+    "scheduler.total_steps",
+    "scheduler.total_tokens",
+    "training.max_epochs",
+    *(f"training.{name}" for name in _CADENCE),
+    "run.data",
+    "run.device",
+)
+"""Fields that may change when a run is resumed: its length, and what leaves the steps already taken as they were."""
 
 Tree = dict[str, dict[str, Any]]
 
@@ -51,6 +71,19 @@ def load_config(path_or_preset: str | Path, overrides: Iterable[str] = ()) -> Hy
     if not changes:
         return _build(tree, str(path), where)
     return _build(_merge(tree, changes, where), str(path), where)
+
+
+def run_config(folder: Path) -> HyMoConfig:
+    """Load the configuration of a run by its folder.
+
+    Raises:
+        UsageError: not the folder of a run.
+        ConfigError: its configuration cannot be used.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UsageError(f"{path}: not found. Give the folder of a run.")
+    return load_config(path)
 
 
 def derive_config(base: HyMoConfig, **changes: Mapping[str, Any]) -> HyMoConfig:
@@ -88,6 +121,12 @@ def config_hash(config: HyMoConfig) -> str:
         del tree["training"][name]
     tree["run"] = {"tokenizer": config.run.tokenizer}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def same_but_for_length(one: HyMoConfig, other: HyMoConfig) -> bool:
+    """Whether two configurations differ at most in total steps or tokens, epochs, and what `config_hash` leaves out."""
+    length: dict[str, dict[str, Any]] = {"scheduler": {"total_steps": 1}, "training": {"max_epochs": 1}}
+    return config_hash(derive_config(one, **length)) == config_hash(derive_config(other, **length))
 
 
 def _plain_group(group: Any) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def plan(
         cache_bytes=cache_bytes(config.model, context or config.model.max_seq_len),
         state_bytes=state_bytes(config.model),
         checkpoint_bytes=one_checkpoint,
-        # The newest keep_last, the best, and the one being written; keep_every adds what the run's length asks for.
+        # The newest keep_last, the best, and the one being written; keep_every and keep_stable add what they ask for.
         checkpoint_disk_bytes=one_checkpoint * (training.keep_last + 2 + _kept_for_good(config)),
         throughput=throughput,
         warnings=tuple(_warnings(config, target, gpus, context, levels, throughput)),
@@ -206,7 +206,7 @@ def _communication(config: HyMoConfig, gpus: int, passes: int, stored: int) -> i
 
 def _kept_for_good(config: HyMoConfig) -> int:
     every = config.training.keep_every
-    return 0 if every is None else config.total_steps // every
+    return int(config.training.keep_stable) + (0 if every is None else config.total_steps // every)
 
 
 def _throughput(config: HyMoConfig, target: Device | None, gpus: int, price: float | None) -> Throughput | None:

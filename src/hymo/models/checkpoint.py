@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,12 @@ from torch.distributed.checkpoint.api import CheckpointException  # not an Excep
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import CheckpointError
-from hymo.core.load import load_config
+from hymo.core.errors import CheckpointError, UsageError
+from hymo.core.load import CONFIG, load_config
 from hymo.models.model import HyMo, build_hymo
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"^step-(\d+)$")
 _BLOCK = 1 << 22
@@ -58,6 +57,8 @@ class Manifest:
     """Loader position, schedule and counters, as plain values."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Size and SHA-256 of every other file."""
+    commit: str = ""
+    """Commit of the checkout that saved it, `-dirty` behind it if files differed; empty for an installed package."""
 
     def to_json(self) -> str:
         """Serialise with a checksum of its own; `read_manifest` reads it back."""
@@ -82,6 +83,29 @@ def file_digest(path: Path) -> dict[str, Any]:
         while block := stream.read(_BLOCK):
             digest.update(block)
     return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+class Digests:
+    """`file_digest`, remembered for the life of the object as long as a file's size, times and inode stay the same."""
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+        self._known: dict[Path, tuple[tuple[int, ...], dict[str, Any]]] = {}
+
+    def __call__(self, path: Path) -> dict[str, Any]:
+        """Size and SHA-256 of a file."""
+        facts = path.stat()
+        stamp = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            known = stamp, file_digest(path)
+            self._known[path] = known
+            self.bytes_read += facts.st_size
+        return known[1]
+
+    def forget_missing(self) -> None:
+        """Drop what is known of files that are gone."""
+        self._known = {path: known for path, known in self._known.items() if path.exists()}
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -110,8 +134,8 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def verify(path: Path) -> Manifest:
-    """Check every file of a checkpoint against its manifest.
+def verify(path: Path, digest: Callable[[Path], dict[str, Any]] = file_digest) -> Manifest:
+    """Check every file of a checkpoint against its manifest; `digest` reads a file, or remembers what it read.
 
     Raises:
         CheckpointError: naming the file that is missing, short or changed.
@@ -120,7 +144,7 @@ def verify(path: Path) -> Manifest:
     for name, expected in manifest.files.items():
         file = path / name
         try:
-            found = file_digest(file)
+            found = digest(file)
         except FileNotFoundError:
             raise CheckpointError(f"{file}: missing. The checkpoint is damaged; use another.") from None
         except OSError as error:
@@ -142,11 +166,29 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def verified(folder: Path, report: Callable[[str], None]) -> Iterator[tuple[Path, Manifest]]:
-    """Yield whole checkpoints, newest first; say of each damaged one why it is passed over."""
-    for path in list_checkpoints(folder):
+def checkpoints_at(path: Path) -> list[Path]:
+    """The checkpoints that a path stands for, whole or not: itself, or those of a run, newest first.
+
+    Raises:
+        UsageError: neither a checkpoint nor a folder that holds some.
+    """
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such folder. Give a run folder or a folder step-N.")
+    if (path / MANIFEST).exists() or step_of(path.resolve()) is not None:
+        return [path]
+    found = list_checkpoints(path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path)
+    if not found:
+        raise UsageError(f"{path}: no checkpoint there. Give a run folder or a folder step-N.")
+    return found
+
+
+def verified(
+    paths: Iterable[Path], report: Callable[[str], None], digest: Callable[[Path], dict[str, Any]] = file_digest
+) -> Iterator[tuple[Path, Manifest]]:
+    """Yield the whole ones among checkpoints, in order; say of each damaged one why it is passed over."""
+    for path in paths:
         try:
-            manifest = verify(path)
+            manifest = verify(path, digest)
         except CheckpointError as error:
             report(f"passed over a damaged checkpoint: {error}")
             continue
@@ -157,17 +199,16 @@ def find_checkpoint(path: str | Path, report: Callable[[str], None] = warnings.w
     """Resolve a checkpoint folder, or a run folder to its newest whole checkpoint.
 
     Raises:
-        CheckpointError: nothing there, or nothing whole.
+        UsageError: nothing there.
+        CheckpointError: nothing whole there.
     """
     path = Path(path)
-    if (path / MANIFEST).exists() or step_of(path.resolve()) is not None:
-        if not path.is_dir():
-            raise CheckpointError(f"{path}: no such checkpoint.")
+    there = checkpoints_at(path)
+    if there == [path]:
         return path, verify(path)
-    folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
-    for found in verified(folder, report):
+    for found in verified(there, report):
         return found
-    raise CheckpointError(f"{path}: no whole checkpoint there. Give a run folder or a folder step-N.")
+    raise CheckpointError(f"{path}: no whole checkpoint there, all {len(there)} are damaged. Give another run.")
 
 
 def load_tensors(path: Path, into: dict[str, Any]) -> None:
@@ -189,7 +230,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Hy
     """Load the model of a checkpoint or of a run's newest whole checkpoint, in fp32 and in evaluation mode.
 
     Raises:
-        CheckpointError: as in `find_checkpoint`.
+        UsageError, CheckpointError: as in `find_checkpoint`.
     """
     folder, manifest = find_checkpoint(path)
     config = load_config(folder / CONFIG)

@@ -1,20 +1,21 @@
 """Writing checkpoints: atomically, verified, and never at the cost of the last good one.
 
 Order of events: tensors and configuration go to a temporary sibling folder, the manifest last; every file is flushed to
-disk; the folder is renamed. A crash at any point leaves either the old state or the new one. Retention counts only
-checkpoints that verify. The format and how to read it are in `hymo.models.checkpoint`.
+disk; the folder is renamed. A crash at any point leaves either the old state or the new one. The new checkpoint is then
+read back, and only if it verifies does retention delete old ones, counting those alone that verify. What has been
+verified is not read again while its files stay untouched, so a save reads twice its own size and no more. The format
+and how to read it are in `hymo.models.checkpoint`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import queue
 import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ import torch
 from torch.distributed.checkpoint.api import CheckpointException  # not an Exception
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from hymo.models.checkpoint import CONFIG, MANIFEST, Manifest, file_digest, verified
+from hymo.core.files import flush, writing
+from hymo.core.load import CONFIG
+from hymo.models.checkpoint import MANIFEST, Digests, Manifest, list_checkpoints, verified, verify
+from hymo.training.retention import delete_checkpoints, surplus
 
 _TEMPORARY = ".tmp-"
 
@@ -34,7 +38,7 @@ class SaveResult:
 
     step: int
     path: Path | None
-    """The checkpoint, or None if the save failed."""
+    """The checkpoint, read back and whole, or None if the save failed."""
     error: str
     """Why it failed, else empty."""
     seconds: float
@@ -58,21 +62,23 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._done: queue.SimpleQueue[SaveResult] = queue.SimpleQueue()
         self._told: set[str] = set()
-        folder.mkdir(parents=True, exist_ok=True)
+        self.digests = Digests()
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"{_TEMPORARY}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def start(self, state: dict[str, Any], manifest: Manifest, best: int | None = None) -> None:
+    def start(self, state: dict[str, Any], manifest: Manifest, pinned: Collection[int] = ()) -> None:
         """Begin a save of `state`, a nested dictionary of tensors, as it is now.
 
         Args:
             state: what to save; may change as soon as this returns.
             manifest: everything but the list of files.
-            best: step of the best checkpoint so far, which retention keeps.
+            pinned: steps that retention keeps whatever their age.
         """
         self._join()
         _stage(state, self._staging)
-        self._thread = threading.Thread(target=self._run, args=(manifest, best), name="checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(manifest, pinned), name="checkpoint", daemon=True)
         self._thread.start()
 
     def finished(self, wait: bool = False) -> list[SaveResult]:
@@ -89,16 +95,18 @@ class Checkpointer:
             self._thread.join()
             self._thread = None
 
-    def _run(self, manifest: Manifest, best: int | None) -> None:
+    def _run(self, manifest: Manifest, pinned: Collection[int]) -> None:
         began = time.perf_counter()
         path, error, told = None, "", list[str]()
         try:
-            path = self._write(manifest)
+            written = self._write(manifest)
+            verify(written, self.digests)
+            path = written
         except (Exception, CheckpointException) as problem:  # whatever it was, training goes on and says so
             error = _reason(problem)
         else:
             try:
-                self.prune(best, path, told.append)
+                self._prune(pinned, path, told.append)
             except OSError as problem:
                 told.append(f"old checkpoints could not be deleted: {_reason(problem)}")
         news = tuple(text for text in told if text not in self._told)
@@ -115,41 +123,32 @@ class Checkpointer:
                 warnings.simplefilter("ignore")
                 dcp_save(self._staging, checkpoint_id=str(temporary), no_dist=True)
             (temporary / CONFIG).write_text(self._config_text, encoding="utf-8")
-            files = {path.name: file_digest(path) for path in sorted(temporary.iterdir())}
+            files = {path.name: self.digests(path) for path in sorted(temporary.iterdir())}
             complete = dataclasses.replace(manifest, files=files)
             (temporary / MANIFEST).write_text(complete.to_json(), encoding="utf-8")
             for path in temporary.iterdir():
-                _flush(path)
-            _flush(temporary)
+                flush(path)
+            flush(temporary)
             if final.exists():  # left by a run that was resumed from before it
                 shutil.rmtree(final)
             temporary.rename(final)
-            _flush(self.folder)
+            flush(self.folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         return final
 
-    def prune(self, best: int | None, newest: Path, report: Callable[[str], None]) -> None:
-        """Delete whole checkpoints beyond the newest `keep_last`, the best, every `keep_every`-th and the `newest`."""
-        whole = [(path, manifest.step) for path, manifest in verified(self.folder, report)]
-        for path in surplus(whole, self._keep_last, self._keep_every, best):
-            if path != newest:
-                shutil.rmtree(path)
+    def _prune(self, pinned: Collection[int], newest: Path, report: Callable[[str], None]) -> None:
+        """Delete the whole checkpoints that retention does not keep, never the one just saved."""
+        there = list_checkpoints(self.folder)
+        whole = [(path, manifest.step) for path, manifest in verified(there, report, self.digests)]
+        delete_checkpoints(path for path in surplus(whole, self._keep_last, self._keep_every, pinned) if path != newest)
+        self.digests.forget_missing()
 
 
 def _reason(problem: BaseException) -> str:
     text = str(problem).strip()
     return f"{type(problem).__name__}: {text.splitlines()[-1] if text else ''}"
-
-
-def surplus(whole: Sequence[tuple[Path, int]], keep_last: int, keep_every: int | None, best: int | None) -> list[Path]:
-    """Which of the whole checkpoints (folder, step), newest first, retention does not keep."""
-    return [
-        path
-        for path, step in whole[keep_last:]
-        if step != best and not (keep_every is not None and step % keep_every == 0)
-    ]
 
 
 def _stage(source: dict[str, Any], staging: dict[str, Any]) -> None:
@@ -181,12 +180,3 @@ def restore_rng(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["rng"]["cpu"])
     if "cuda" in state["rng"]:
         torch.cuda.set_rng_state(state["rng"]["cuda"])
-
-
-def _flush(path: Path) -> None:
-    """Force a file or a folder's entries to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from rich.text import Text
 from hymo.training.follow import RunFollower, number, plain_line
 
 BARS = "▁▂▃▄▅▆▇█"
-_STYLES = {"finished": "green", "running": "cyan", "failed": "red", "stopped": "yellow"}
+_STYLES = {"finished": "green", "running": "cyan", "failed": "red", "lost": "red", "stopped": "yellow"}
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -76,7 +76,7 @@ def dashboard(run: RunFollower, width: int = 100) -> RenderableType:
     head.add_column(ratio=1)
     head.add_column(justify="right")
     age = time.time() - run.train["ts"] if "ts" in run.train and not run.ended else None
-    state = Text(run.status, style=_STYLES.get(run.status, "yellow"))
+    state = Text(run.told, style=_STYLES.get(run.status, "yellow"))
     if age is not None and age >= 1:
         state.append(f", last record {duration(age)} ago", style="dim")
     head.add_row(Text(f"step {run.step:,} of {total:,}, {run.train.get('tokens', 0):,} tokens"), state)
@@ -106,7 +106,7 @@ def plain_summary(run: RunFollower) -> str:
     """The same moment as lines of text without control characters."""
     total = run.config.total_steps
     lines = [
-        f"{run.config.run.name}: {run.status}, step {run.step:,} of {total:,}, {run.train.get('tokens', 0):,} tokens"
+        f"{run.config.run.name}: {run.told}, step {run.step:,} of {total:,}, {run.train.get('tokens', 0):,} tokens"
     ]
     lines += [f"  {label}: {value}" for label, value in facts(run)]
     lines += [f"  {plain_line(event, total)}" for event in run.events]

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from hymo.core.version import VERSION
 from hymo.kernels.dispatch import kernel_report
+from hymo.training.trainer import NO_EFFECT
 
 EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
@@ -26,6 +28,7 @@ EXTRAS = (
     ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
 )
 """Module, distribution, and what it enables."""
+_MIXED = "training.moe_mixed_precision changes nothing in this version: experts run in that dtype too"
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def diagnose() -> Diagnosis:
     """Look at this process and machine. Nothing is downloaded, compiled or written."""
     return Diagnosis(
         versions={
-            "hymo": _hymo_version(),
+            "hymo": VERSION,
             "python": sys.version.split()[0],
             "torch": torch.__version__,
             "triton": version_of("triton") or "not installed",
@@ -106,21 +109,24 @@ def compilation() -> FastPath:
     if compiler is None:
         return FastPath(name, False, "no C++ compiler on PATH (g++, clang++ or CXX); install one")
     return FastPath(
-        name, False, f"blocks run eager in this version; a C++ compiler is there ({os.path.basename(compiler)})"
+        name,
+        False,
+        f"{NO_EFFECT}; training.torch_compile_gdn changes nothing. A C++ compiler is there "
+        f"({os.path.basename(compiler)})",
     )
 
 
 def cuda_graphs() -> FastPath:
     """Captured graphs of the attention part (training.cuda_graphs_mla)."""
-    return FastPath("CUDA graphs", False, _no_cuda() or "blocks run eager in this version")
+    return FastPath("CUDA graphs", False, _no_cuda() or f"{NO_EFFECT}; training.cuda_graphs_mla changes nothing")
 
 
 def bfloat16() -> FastPath:
-    """Matrix products in bf16 (training.param_dtype)."""
+    """Matrix products in bf16 (training.param_dtype, training.moe_mixed_precision)."""
     name = "bf16"
     if not _no_cuda():
         if torch.cuda.is_bf16_supported(including_emulation=False):
-            return FastPath(name, True, "in hardware on this GPU; set training.param_dtype=bfloat16")
+            return FastPath(name, True, f"in hardware on this GPU; set training.param_dtype=bfloat16. {_MIXED}")
         return FastPath(name, False, "this GPU has no bf16 units (compute capability 8.0 or newer has)")
     if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return FastPath(name, True, "in hardware on this CPU; set training.param_dtype=bfloat16")
@@ -169,9 +175,3 @@ def _devices() -> list[str]:
     if torch.backends.mps.is_available():
         found.append("mps: Apple GPU")
     return found
-
-
-def _hymo_version() -> str:
-    from hymo import __version__
-
-    return __version__

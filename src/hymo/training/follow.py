@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import UsageError
-from hymo.core.load import load_config
-from hymo.training.metrics import EVENTS, METRICS
+from hymo.core.load import CONFIG, run_config
+from hymo.training.lock import Holder, holder
+from hymo.training.metrics import EVENTS, METRICS, Record, parse_lines
 
-Record = dict[str, Any]
 KEPT_LOSSES = 4096
 KEPT_EVENTS = 5
+LOST_SECONDS = 300
+"""Silence after which a run on another machine counts as lost."""
 _BEGINS = ("start", "resume", "continue")
 
 
@@ -44,15 +45,7 @@ class Tail:
             return []
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        records = []
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and "schema" not in record:
-                records.append(record)
-        return records
+        return parse_lines(lines)
 
 
 class RunFollower:
@@ -63,37 +56,55 @@ class RunFollower:
         train, val: the newest record of each split; `train` keeps older values of names that not every record has.
         losses: (step, training loss) of the past, thinned out so that memory stays bounded.
         events: the newest events.
-        status: waiting, running, stopping and stopped (on request), finished or failed.
+        status: waiting, running, stopping and stopped (on request), finished, failed, or lost: the process is gone
+            without having said that it ends.
     """
 
     def __init__(self, folder: Path) -> None:
-        config = folder / "config.yaml"
-        if not config.is_file():
-            raise UsageError(f"{config}: not found. Give the folder of a run.")
         self.folder = folder
-        self.config: HyMoConfig = load_config(config)
+        self.config: HyMoConfig = run_config(folder)
         self.train: Record = {}
         self.val: Record = {}
         self.losses: list[tuple[int, float]] = []
         self.events: deque[Record] = deque(maxlen=KEPT_EVENTS)
         self.status = "waiting"
         self._stride, self._seen = 1, 0
+        self._newest = (folder / CONFIG).stat().st_mtime
         self._metrics, self._events = Tail(folder / METRICS), Tail(folder / EVENTS)
 
     def poll(self) -> list[Record]:
         """Read what is new and take it in; return it in order of time. Events have `kind`, metrics `split`."""
+        last = holder(self.folder)  # asked first: what a process wrote before it went is read below
         new = sorted([*self._metrics.read(), *self._events.read()], key=lambda record: float(record.get("ts", 0)))
         for record in new:
             if "kind" in record:
                 self._take_event(record)
             elif "step" in record:
                 self._take_metrics(record)
+            self._newest = max(self._newest, float(record.get("ts", 0)))
+        if self._is_gone(last) and not self.ended:
+            self.status = "lost"
+        elif self.status == "lost" and new:
+            self.status = "running"  # somebody took it up again
         return new
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will come unless somebody resumes the run."""
-        return self.status in ("finished", "stopped", "failed")
+        return self.status in ("finished", "stopped", "failed", "lost")
+
+    @property
+    def told(self) -> str:
+        """The status in words."""
+        return "stopped without ending" if self.status == "lost" else self.status
+
+    @property
+    def cure(self) -> str:
+        """What happened to a lost run, and what to do about it."""
+        return (
+            f"{self.folder}: stopped without ending, after step {self.step} of {self.config.total_steps}: no process "
+            f"trains there. Go on from its newest checkpoint with `hymo train --resume {self.folder}`."
+        )
 
     @property
     def step(self) -> int:
@@ -117,6 +128,12 @@ class RunFollower:
                 found[int(layer)] = float(value)
         return found
 
+    def _is_gone(self, last: Holder | None) -> bool:
+        """Whether the lock says that nobody trains; one taken on another machine is believed after a long silence."""
+        if last is None or last.held:
+            return False
+        return last.here or time.time() - self._newest > LOST_SECONDS
+
     def _take_metrics(self, record: Record) -> None:
         if record.get("split") == "val":
             self.val = record
@@ -135,6 +152,8 @@ class RunFollower:
     def _take_event(self, event: Record) -> None:
         self.events.append(event)
         kind = event["kind"]
+        if kind == "extend":
+            self.config = run_config(self.folder)
         if kind in ("resume", "start"):
             step = event.get("step", 0)
             self.losses = [point for point in self.losses if point[0] <= step]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hymo.core.errors import CheckpointError, UsageError
-from hymo.core.load import load_config
-from hymo.models.checkpoint import CHECKPOINTS, CONFIG, MANIFEST, Manifest, list_checkpoints, step_of, verify
-from hymo.training.checkpointer import surplus
+from hymo.core.load import CONFIG, run_config
+from hymo.models.checkpoint import CHECKPOINTS, Manifest, checkpoints_at, step_of, verify
+from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, read_metrics
-from hymo.training.run import claimed
+from hymo.training.retention import delete_checkpoints, pinned_steps, surplus
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,11 @@ def inspect_checkpoints(path: Path) -> list[CheckpointInfo]:
     Raises:
         UsageError: neither a checkpoint nor a folder that holds some.
     """
-    folders = _folders(path)
+    return _inspect(checkpoints_at(path))[0]
+
+
+def _inspect(folders: list[Path]) -> tuple[list[CheckpointInfo], Manifest | None]:
+    """What is to be said of each checkpoint, and the manifest of the newest whole one."""
     manifests: dict[Path, Manifest] = {}
     damage: dict[Path, str] = {}
     for folder in folders:
@@ -63,8 +65,11 @@ def inspect_checkpoints(path: Path) -> list[CheckpointInfo]:
             manifests[folder] = verify(folder)
         except CheckpointError as error:
             damage[folder] = str(error)
-    best = _best_step(list(manifests.values()))
-    losses = _validation_losses(folders[0])
+    # A run's retention may have deleted one while it was read.
+    folders = [folder for folder in folders if folder in manifests or folder.exists()]
+    newest = next(iter(manifests.values()), None)
+    best = None if newest is None else newest.trainer.get("best_step")
+    losses = _validation_losses(folders[0]) if folders else {}
     infos = []
     for folder in folders:
         manifest, step = manifests.get(folder), step_of(folder.resolve())
@@ -80,7 +85,7 @@ def inspect_checkpoints(path: Path) -> list[CheckpointInfo]:
                 best=step == best,
             )
         )
-    return infos
+    return infos, newest
 
 
 def _size(folder: Path) -> int:
@@ -101,37 +106,20 @@ def prune_checkpoints(run: Path, dry_run: bool = False) -> Pruning:
         raise UsageError(f"{run}: not a run with checkpoints. prune takes the folder of a run.")
     if dry_run:
         return _prune(run, delete=False)
-    with claimed(run):
+    with claimed(run, "It prunes after every save by itself: wait, or only look with --dry-run."):
         return _prune(run, delete=True)
 
 
 def _prune(run: Path, delete: bool) -> Pruning:
-    cfg = load_config(run / CONFIG).training
-    infos = inspect_checkpoints(run)
+    cfg = run_config(run).training
+    infos, newest = _inspect(checkpoints_at(run))
     whole = [info for info in infos if not info.damage]
-    best = next((info.step for info in whole if info.best), None)
-    surplus_paths = set(surplus([(i.path, i.step) for i in whole], cfg.keep_last, cfg.keep_every, best))
+    pinned = set() if newest is None else pinned_steps(newest.trainer, cfg)
+    surplus_paths = set(surplus([(i.path, i.step) for i in whole], cfg.keep_last, cfg.keep_every, pinned))
     removed = [info for info in whole if info.path in surplus_paths]
     if delete:
-        for info in removed:
-            shutil.rmtree(info.path)
+        delete_checkpoints(info.path for info in removed)
     return Pruning(removed, [i for i in whole if i.path not in surplus_paths], [i for i in infos if i.damage])
-
-
-def _folders(path: Path) -> list[Path]:
-    if not path.is_dir():
-        raise UsageError(f"{path}: no such folder. Give a run folder or a folder step-N.")
-    if (path / MANIFEST).exists() or step_of(path.resolve()) is not None:
-        return [path]
-    found = list_checkpoints(path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path)
-    if not found:
-        raise UsageError(f"{path}: no checkpoint there. Give a run folder or a folder step-N.")
-    return found
-
-
-def _best_step(newest_first: Sequence[Manifest]) -> int | None:
-    best: int | None = newest_first[0].trainer.get("best_step") if newest_first else None
-    return best
 
 
 def _validation_losses(checkpoint: Path) -> dict[int, float]:

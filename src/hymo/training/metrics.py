@@ -10,10 +10,15 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from hymo.core.errors import UsageError
+from hymo.core.files import writing
+
+Record = dict[str, Any]
+"""One line of a file of records."""
 SCHEMA = 1
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
@@ -34,8 +39,9 @@ class JsonlSink:
 
     def __init__(self, folder: Path) -> None:
         self._failed = False
-        folder.mkdir(parents=True, exist_ok=True)
-        self._files = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, EVENTS)}
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._files = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, EVENTS)}
         for name, file in self._files.items():
             if file.tell() == 0:
                 self._write(name, {"schema": SCHEMA})
@@ -78,29 +84,47 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All whole records of a file; a last line cut short by a crash is left out."""
+def parse_lines(lines: Iterable[bytes]) -> list[Record]:
+    """The records among lines: JSON objects, without the one that states the schema.
+
+    A line cut short by a crash, or of zeros after a power loss, is no record.
+    """
     records = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and "schema" not in record:
-                records.append(record)
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:  # of JSON, or of UTF-8
+            continue
+        if isinstance(record, dict) and "schema" not in record:
+            records.append(record)
     return records
 
 
-def read_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[dict[str, Any]]:
+def read_jsonl(path: Path) -> list[Record]:
+    """All whole records of a file; none if it is not there.
+
+    Raises:
+        UsageError: it is there and cannot be read.
+    """
+    try:
+        return parse_lines(path.read_bytes().split(b"\n"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}). Give a run folder that you may read.") from None
+
+
+def read_metrics(folder: Path, keep: Callable[[Record], bool] = lambda _: True) -> list[Record]:
     """The metrics of a run as if it had never been interrupted: records that a resume made obsolete are dropped."""
     resumes = [
         (event["ts"], event["step"])
         for event in read_jsonl(folder / EVENTS)
-        if event.get("kind") in ("resume", "start")
+        if event.get("kind") in ("resume", "start") and {"ts", "step"} <= event.keys()
     ]
     valid = []
     for record in read_jsonl(folder / METRICS):
+        if not {"ts", "step"} <= record.keys():
+            continue
         redone = any(record["ts"] <= at and record["step"] > step for at, step in resumes)
         if not redone and keep(record):
             valid.append(record)

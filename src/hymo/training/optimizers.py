@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from hymo.core.errors import CheckpointError, TrainingError
+from hymo.core.errors import TrainingError
 from hymo.core.roles import Role
 from hymo.training.normuon import NorMuon
 from hymo.training.partition import ParameterPartition, partition_parameters
@@ -22,7 +22,7 @@ _FUSED_DEVICES = ("cuda", "cpu", "mps")
 
 
 class Optimizers:
-    """NorMuon (or None, where no parameter is its) and AdamW, stepped, saved and iterated together.
+    """NorMuon (or None, where no parameter is its) and AdamW, stepped and iterated together.
 
     Groups carry `name` (`matrix`, `expert`, ...), `initial_lr` (the peak) and `param_names`.
     """
@@ -69,31 +69,6 @@ class Optimizers:
         """Clear all gradients."""
         for optimizer in self:
             optimizer.zero_grad(set_to_none=set_to_none)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return both state dicts under `normuon` (None without one) and `adamw`."""
-        normuon = None if self.normuon is None else self.normuon.state_dict()
-        return {"normuon": normuon, "adamw": self.adamw.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned.
-
-        Raises:
-            CheckpointError: the state was saved for other parameters or another partition.
-        """
-        for key, optimizer in (("normuon", self.normuon), ("adamw", self.adamw)):
-            saved = state.get(key)
-            here = [] if optimizer is None else _names(optimizer.param_groups)
-            there = [] if saved is None else _names(saved["param_groups"])
-            if here != there:
-                odd = next((f"'{n}'" for n in [*here, *there] if (n in here) != (n in there)), "their order")
-                raise CheckpointError(
-                    f"optimizer state of {key}: parameters differ from the model's ({odd}). "
-                    "Resume with the model and the optimizer_partition that the checkpoint was saved with."
-                )
-        for key, optimizer in (("normuon", self.normuon), ("adamw", self.adamw)):
-            if optimizer is not None:
-                optimizer.load_state_dict(state[key])
 
 
 def build_optimizers(model: nn.Module, config: OptimizerConfig) -> Optimizers:
@@ -147,10 +122,6 @@ def _build_normuon(partition: ParameterPartition, config: OptimizerConfig) -> No
         ns_coefficients=config.ns_coefficients,
         blocks={partition.normuon[name]: rows for name, rows in partition.blocks.items() if name in partition.normuon},
     )
-
-
-def _names(groups: list[dict[str, Any]]) -> list[str]:
-    return [name for group in groups for name in group["param_names"]]
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hymo.core.errors import UsageError, nearest
+from hymo.core.files import writing
 from hymo.training.metrics import read_metrics
 
 FORMATS = (".png", ".svg")
@@ -113,11 +114,10 @@ def _draw(curves: dict[str, dict[str, Points]], out: Path, smooth: int) -> Path:
         if len(by_run) > 1:
             axis.legend()
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text: small, and found by a search
-            figure.savefig(out, dpi=130)
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written: {error.strerror}. Choose another place with --out.") from None
+        with writing(out, "Choose another place with --out."):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text: small, and found by a search
+                figure.savefig(out, dpi=130)
     finally:
         pyplot.close(figure)
     return out

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, UsageError
-from hymo.core.load import load_config
+from hymo.core.load import CONFIG, run_config
 from hymo.data import Tokenizer, load_tokenizer, open_split
 from hymo.data.loader import Batch, Span, batch_digest
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 from hymo.models import split_window
 from hymo.models.checkpoint import CHECKPOINTS, list_checkpoints, load_model, step_of, verify
 from hymo.training.metrics import read_metrics
-from hymo.training.run import CONFIG, training_loader
+from hymo.training.run import training_loader
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,11 @@ def replay(run: Path, step: int) -> Replay:
         UsageError: not a run, no such step, or the data set is gone.
         DataError: the data set is damaged or of another tokenizer.
     """
-    path = run / CONFIG
-    if not path.is_file():
-        raise UsageError(f"{path}: not found. Give the folder of a run.")
-    config = load_config(path)
+    config = run_config(run)
     if not 1 <= step <= config.total_steps:
         raise UsageError(f"step {step}: {run} has steps 1 to {config.total_steps}, counted as in metrics.jsonl.")
     if config.run.data is None:
-        raise UsageError(f"{path}: run.data is not set, so its batches cannot be rebuilt.")
+        raise UsageError(f"{run / CONFIG}: run.data is not set, so its batches cannot be rebuilt.")
     tokenizer = load_tokenizer(config.run.tokenizer)
     loader = training_loader(config, open_split(config.run.data, "train", tokenizer))
     cfg = config.training

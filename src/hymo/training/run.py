@@ -1,17 +1,20 @@
 """From a configuration to a trainer with everything around it: the run folder, its data, its sinks, its checkpoints.
 
-A run folder holds config.yaml (resolved), env.json, metrics.jsonl, events.jsonl, checkpoints/, eval/ and plots/.
+A run folder holds config.yaml (resolved), env.json (a list: one entry per start of a process), metrics.jsonl,
+events.jsonl, checkpoints/, eval/ and plots/.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +22,17 @@ import torch
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
-from hymo.core.load import config_hash, dump_config, load_config
+from hymo.core.files import flush, write_text, writing
+from hymo.core.load import CONFIG, config_hash, dump_config, load_config, same_but_for_length
+from hymo.core.version import VERSION, commit
 from hymo.data import EvaluationWindows, PackedLoader, Split, load_tokenizer, open_split
-from hymo.models.checkpoint import CHECKPOINTS, list_checkpoints
+from hymo.models.checkpoint import CHECKPOINTS, Manifest, list_checkpoints, verified
 from hymo.training.checkpointer import Checkpointer
+from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
 from hymo.training.trainer import Trainer, refuse_unavailable
 
-CONFIG = "config.yaml"
+ENVIRONMENT = "env.json"
 
 
 def run_folder(config: HyMoConfig) -> Path:
@@ -36,14 +42,24 @@ def run_folder(config: HyMoConfig) -> Path:
 
 @contextmanager
 def open_run(
-    config: HyMoConfig, callbacks: Sequence[Callback] = (), validation: EvaluationWindows | None = None
+    config: HyMoConfig,
+    callbacks: Sequence[Callback] = (),
+    validation: EvaluationWindows | None = None,
+    *,
+    extend: bool = False,
 ) -> Iterator[Trainer]:
     """Check everything, then open the run folder and yield its trainer, resumed if the folder holds checkpoints.
 
-    `validation` replaces the windows that the configuration asks for.
+    Args:
+        config: of the run.
+        callbacks: sinks beside the run's own files.
+        validation: replaces the windows that the configuration asks for.
+        extend: the configuration may differ from the folder's in what `core.load.RESUMABLE` lists. With more steps, the
+            run goes on from its newest checkpoint of the stable phase; later ones move to `checkpoints-of-STEPS`.
 
     Raises:
-        UsageError: no data, a vocabulary that does not fit the tokenizer, a folder in use or of another configuration.
+        UsageError: no data, a vocabulary that does not fit the tokenizer, a folder in use or of another configuration,
+            more steps than the data or the checkpoints allow.
         DataError, CheckpointError: as the parts raise them, before any work.
     """
     refuse_unavailable(config)
@@ -60,13 +76,14 @@ def open_run(
     loader.require_steps(config.total_steps)
     if validation is None:
         heldout = open_split(config.run.data, "validation", tokenizer)
-        validation = EvaluationWindows(heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len)
+        validation = EvaluationWindows(
+            heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len, tokenizer=tokenizer
+        )
     folder = run_folder(config)
     with claimed(folder):
-        resuming = _check_folder(folder, config)
+        resuming = _check_folder(folder, config, extend)
         sink = JsonlSink(folder)
         every: list[Callback] = [sink, *callbacks]
-
         saver = Checkpointer(folder / CHECKPOINTS, dump_config(config), cfg.keep_last, cfg.keep_every)
         try:
             trainer = Trainer(
@@ -80,6 +97,7 @@ def open_run(
             )
             if resuming:
                 trainer.resume(folder)
+            _record_start(folder, trainer.step)
             yield trainer
         except (Exception, KeyboardInterrupt) as error:
             sink.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
@@ -101,48 +119,92 @@ def training_loader(config: HyMoConfig, split: Split) -> PackedLoader:
     )
 
 
-def _check_folder(folder: Path, config: HyMoConfig) -> bool:
+def _check_folder(folder: Path, config: HyMoConfig, extend: bool) -> bool:
     """Write what describes a new run, or compare with what is there; returns whether there is something to resume."""
     path = folder / CONFIG
     begun = bool(list_checkpoints(folder / CHECKPOINTS))
-    if path.exists() and (begun or read_jsonl(folder / METRICS)):
-        if config_hash(load_config(path)) != config_hash(config):
-            raise UsageError(
-                f"{folder}: holds a run with another configuration. Choose another name with --set run.name=NAME, "
-                f"resume it with --resume {folder}, or delete it."
-            )
-        return begun
-    path.write_text(dump_config(config), encoding="utf-8")
-    (folder / "env.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
-    return False
+    if not (path.exists() and (begun or read_jsonl(folder / METRICS))):
+        write_text(path, dump_config(config))
+        return False
+    there = load_config(path)
+    if config_hash(there) != config_hash(config):
+        _check_extension(folder, there, config, extend)
+        if begun and config.total_steps > there.total_steps:
+            _set_back(folder, there.total_steps)
+    if extend and there != config:
+        write_text(path, dump_config(config))
+    return begun
 
 
-@contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Hold the run's lock: two processes must never write one folder.
+def _check_extension(folder: Path, there: HyMoConfig, config: HyMoConfig, extend: bool) -> None:
+    """Refuse whatever is not the same run with more steps, asked for as such."""
+    if not same_but_for_length(there, config):
+        raise UsageError(
+            f"{folder}: holds a run with another configuration. Choose another name with --set run.name=NAME, "
+            f"resume it with --resume {folder}, or delete it."
+        )
+    if not extend:
+        raise UsageError(
+            f"{folder}: holds the same run with {there.total_steps} steps instead of {config.total_steps}. Lengthen "
+            f"it with --resume {folder} --set scheduler.total_steps=N, or choose another name with --set run.name=NAME."
+        )
+    if config.total_steps < there.total_steps:
+        raise UsageError(
+            f"scheduler.total_steps: {config.total_steps} is below the run's {there.total_steps}. A run can be "
+            "lengthened, not shortened."
+        )
+
+
+def _set_back(folder: Path, total_steps: int) -> None:
+    """Leave the newest checkpoint that a longer schedule can go on from as the run's newest, later ones moved aside.
 
     Raises:
-        UsageError: another process holds it, or the folder cannot be written.
+        UsageError: there is none. Nothing was changed.
     """
+    there = list_checkpoints(folder / CHECKPOINTS)
+    stable = (path for path, manifest in verified(there, warnings.warn) if _in_stable_phase(manifest))
+    if (newest := next(stable, None)) is None:
+        raise UsageError(
+            f"{folder}: cannot be lengthened: none of its checkpoints ({', '.join(p.name for p in there)}) is whole "
+            "and of the stable phase. Set training.keep_stable=true in the next run, which keeps one."
+        )
+    later = there[: there.index(newest)]
+    if not later:
+        return
+    suffixes = chain([""], (f"-{i}" for i in count(2)))
+    places = (folder / f"{CHECKPOINTS}-of-{total_steps}{suffix}" for suffix in suffixes)
+    aside = next(place for place in places if not place.exists())
+    with writing(aside):
+        aside.mkdir()
+        for path in later:
+            path.rename(aside / path.name)
+        for changed in (aside, folder / CHECKPOINTS, folder):
+            flush(changed)
+
+
+def _in_stable_phase(manifest: Manifest) -> bool:
+    schedule = manifest.trainer["scheduler"]
+    first = int(schedule["warmup_steps"])
+    return first <= manifest.step <= first + int(schedule["stable_steps"])
+
+
+def _record_start(folder: Path, step: int) -> None:
+    """Add this process to the run's list of starts: what it runs on may differ from one to the next."""
+    path = folder / ENVIRONMENT
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "run.lock").open("w")
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot be written: {error.strerror}. Set run.output_dir elsewhere.") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{folder}: another process is training there. Choose another run.name.") from None
-        yield
+        starts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        starts = []
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = {"date": date, "step": step, **environment()}
+    write_text(path, json.dumps([*(starts if isinstance(starts, list) else [starts]), entry], indent=1))
 
 
 def environment() -> dict[str, Any]:
     """What a result depends on beside the configuration."""
-    from hymo import __version__
-
     return {
-        "hymo": __version__,
+        "hymo": VERSION,
+        "commit": commit(),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "platform": platform.platform(),

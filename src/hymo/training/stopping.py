@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A stop was asked for while waiting. Like Ctrl-C, so that whoever cleans up after that does."""
 
 
 class StopRequest:
@@ -14,6 +20,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._waiting = False
         self._previous: dict[int, Any] = {}
 
     def __call__(self) -> bool:
@@ -36,7 +43,25 @@ class StopRequest:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For a block of foreign code that may wait long: a signal ends it at once.
+
+        Raises:
+            Interrupted: a stop was asked for, before the block or in it.
+        """
+        self._waiting = True
+        try:
+            if self.signal is not None:
+                raise Interrupted
+            yield
+        finally:
+            self._waiting = False
+
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        if self._waiting:
+            self._waiting = False
+            raise Interrupted

@@ -20,6 +20,8 @@ from hymo.core.accounting import flops_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, TrainingError, UsageError
 from hymo.core.hardware import match_device
+from hymo.core.load import CONFIG, load_config, same_but_for_length
+from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
 from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
@@ -29,8 +31,9 @@ from hymo.training.checkpointer import Checkpointer, restore_rng, training_state
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
 from hymo.training.precision import WorkingCopy
+from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
-from hymo.training.stopping import StopRequest
+from hymo.training.stopping import Interrupted, StopRequest
 
 Batch = Mapping[str, Any]
 
@@ -112,11 +115,16 @@ class Trainer:
         cfg = self.config.training
         meter = _Meter(self.config, self.device)
         self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
+        if flags := flags_without_effect(self.config, self.device):
+            self._event("without_effect", flags=", ".join(flags), reason=NO_EFFECT)
         with StopRequest() as stop, self._saves_end():
             self._validate_if_due(stop)  # an interrupt may have come just before it
             while self.step < self.config.total_steps and not stop():
                 began = time.perf_counter()
-                windows = self._next_windows()
+                try:
+                    windows = self._next_windows(stop)
+                except Interrupted:
+                    break
                 waited = time.perf_counter() - began
                 factor = self.scheduler.set(self.step)
                 logs = (self.step + 1) % cfg.log_interval == 0 or self.step + 1 == self.config.total_steps
@@ -142,7 +150,8 @@ class Trainer:
         self._validate_if_due(stop)
         minutes = (time.monotonic() - self._saved_at) / 60
         overdue = cfg.checkpoint_minutes is not None and minutes >= cfg.checkpoint_minutes
-        if overdue or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
+        stable = cfg.keep_stable and self.step == self.scheduler.decay_start
+        if overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
             self._save()
 
     def _validate_if_due(self, stop: StopRequest) -> None:
@@ -163,15 +172,21 @@ class Trainer:
         """Forward passes of one optimizer step on one rank."""
         return self.config.training.grad_accum_steps * self.config.training.dp_size
 
-    def _next_windows(self) -> list[Window]:
-        """The micro-batches of one optimizer step, on the CPU."""
+    def _next_windows(self, stop: StopRequest) -> list[Window]:
+        """The micro-batches of one optimizer step, on the CPU.
+
+        Raises:
+            Interrupted: a stop was asked for while somebody else's iterator kept us waiting.
+            TrainingError: it has no more.
+        """
         accumulate = self._micro_batches
         if self.loader is not None:
             self._loaded = [self.loader.batch_at(self.step, micro=i, n_micro=accumulate) for i in range(accumulate)]
             batches: Sequence[Batch] = self._loaded
         else:
             assert self._stream is not None
-            batches = [batch for _, batch in zip(range(accumulate), self._stream, strict=False)]
+            with stop.waiting():
+                batches = list(islice(self._stream, accumulate))
             if len(batches) < accumulate:
                 raise TrainingError(
                     f"step {self.step}: the data ended after {len(batches)} of {accumulate} micro-batches. "
@@ -295,7 +310,8 @@ class Trainer:
         }
         manifest = Manifest(
             format_version=FORMAT_VERSION,
-            hymo_version=_version(),
+            hymo_version=VERSION,
+            commit=commit(),
             torch_version=torch.__version__,
             config_hash=self._config_hash,
             tokenizer=self._tokenizer,
@@ -306,8 +322,9 @@ class Trainer:
             world_size=1,
             trainer=progress,
         )
+        pinned = pinned_steps(progress, self.config.training)
         self._saves(wait=True)
-        self.checkpointer.start(training_state(self.master, self.optimizers), manifest, self.best_step)
+        self.checkpointer.start(training_state(self.master, self.optimizers), manifest, pinned)
         self._saved_at = time.monotonic()
         if not self.config.training.async_checkpoint:
             self._saves(wait=True)
@@ -342,14 +359,16 @@ class Trainer:
             )
 
     def resume(self, path: Path) -> None:
-        """Take up a run where a checkpoint left it.
+        """Take up a run where a checkpoint left it. More steps than it was saved under lengthen its schedule.
 
         Raises:
             CheckpointError: nothing whole there, or saved by another configuration.
+            ConfigError: fewer steps, or more but from a checkpoint outside the stable phase.
             DataError: the training data changed.
         """
         folder, manifest = find_checkpoint(path, lambda text: self._event("damaged_checkpoint", error=text))
-        if self._config_hash != manifest.config_hash:
+        same = self._config_hash == manifest.config_hash
+        if not same and not same_but_for_length(load_config(folder / CONFIG), self.config):
             raise CheckpointError(
                 f"{folder}: was saved with another configuration. Resume with the config.yaml of its run, or start a "
                 "new run with --set run.name=NAME."
@@ -366,6 +385,9 @@ class Trainer:
         self.skipped_in_a_row = manifest.trainer["skipped_in_a_row"]
         self._validated_step = manifest.trainer["validated_step"]
         self.scheduler.load_state_dict(manifest.trainer["scheduler"])
+        if self.scheduler.total_steps != self.config.total_steps:
+            self.scheduler.extend(self.config.total_steps, self.step)
+            self._event("extend", step=self.step, total_steps=self.config.total_steps)
         if self.loader is not None and manifest.trainer["loader"] is not None:
             self.loader.load_state_dict(manifest.trainer["loader"])
         if self._stream is not None:  # batches that the run has read already
@@ -411,6 +433,17 @@ class _Meter:
         return values
 
 
+_CUDA_FLAGS = ("torch_compile_gdn", "cuda_graphs_mla", "moe_mixed_precision")
+NO_EFFECT = "blocks run eager in this version"
+
+
+def flags_without_effect(config: HyMoConfig, device: torch.device) -> list[str]:
+    """Flags of the training group that are on and would act on this device, but do nothing in this version."""
+    if device.type != "cuda":
+        return []
+    return [f"training.{name}" for name in _CUDA_FLAGS if getattr(config.training, name)]
+
+
 _UNAVAILABLE = {"num_workers": 0, "spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
 
 
@@ -442,9 +475,3 @@ def resolve_device(name: str) -> torch.device:
 
 def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-
-
-def _version() -> str:
-    from hymo import __version__
-
-    return __version__

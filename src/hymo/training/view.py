@@ -12,6 +12,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 _PLAIN_SECONDS = 10.0
+_SHOWN = (
+    "resume",
+    "extend",
+    "skip",
+    "interrupted",
+    "checkpoint_failed",
+    "checkpoint_warning",
+    "damaged_checkpoint",
+    "without_effect",
+)
 
 
 class RunView:
@@ -59,7 +69,7 @@ class RunView:
 
     def on_event(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Print what a person should know of; routine events stay in the files."""
-        if kind in ("resume", "skip", "interrupted", "checkpoint_failed", "checkpoint_warning", "damaged_checkpoint"):
+        if kind in _SHOWN:
             details = ", ".join(f"{key} {value}" for key, value in fields.items())
             self._print(f"{kind.replace('_', ' ')}: {details}")
 
