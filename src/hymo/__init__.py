@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hymo.core.version import VERSION as __version__
+from hymo.core.version import VERSION
 
 if TYPE_CHECKING:
     from hymo.core.load import derive_config, load_config
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hymo.models import HyMo, build_hymo
     from hymo.training import Trainer
 
+__version__ = VERSION
 __all__ = ["Engine", "HyMo", "Trainer", "__version__", "build_hymo", "derive_config", "load_config"]
 
 _HOMES = {

@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -121,8 +121,9 @@ class Trainer:
             self._validate_if_due(stop)  # an interrupt may have come just before it
             while self.step < self.config.total_steps and not stop():
                 began = time.perf_counter()
-                try:
-                    windows = self._next_windows(stop)
+                try:  # somebody else's iterator may wait for ever
+                    with stop.waiting() if self.loader is None else nullcontext():
+                        windows = self._next_windows()
                 except Interrupted:
                     break
                 waited = time.perf_counter() - began
@@ -172,21 +173,15 @@ class Trainer:
         """Forward passes of one optimizer step on one rank."""
         return self.config.training.grad_accum_steps * self.config.training.dp_size
 
-    def _next_windows(self, stop: StopRequest) -> list[Window]:
-        """The micro-batches of one optimizer step, on the CPU.
-
-        Raises:
-            Interrupted: a stop was asked for while somebody else's iterator kept us waiting.
-            TrainingError: it has no more.
-        """
+    def _next_windows(self) -> list[Window]:
+        """The micro-batches of one optimizer step, on the CPU."""
         accumulate = self._micro_batches
         if self.loader is not None:
             self._loaded = [self.loader.batch_at(self.step, micro=i, n_micro=accumulate) for i in range(accumulate)]
             batches: Sequence[Batch] = self._loaded
         else:
             assert self._stream is not None
-            with stop.waiting():
-                batches = list(islice(self._stream, accumulate))
+            batches = list(islice(self._stream, accumulate))
             if len(batches) < accumulate:
                 raise TrainingError(
                     f"step {self.step}: the data ended after {len(batches)} of {accumulate} micro-batches. "
