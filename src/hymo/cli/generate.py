@@ -13,13 +13,16 @@ from cyclopts import Parameter
 from hymo.cli.options import Json
 from hymo.cli.output import log, print_json
 
+_MOST = 256
+"""Tokens to generate unless asked for another number."""
+
 
 def generate(
     checkpoint: Path,
     prompt: str = "",
     /,
     *,
-    max_new_tokens: int = 256,
+    max_new_tokens: int | None = None,
     temperature: float = 0.8,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -35,7 +38,7 @@ def generate(
     Args:
         checkpoint: Checkpoint folder, or a run folder (its newest whole checkpoint).
         prompt: Text to continue; empty starts a document.
-        max_new_tokens: Most tokens to generate.
+        max_new_tokens: Most tokens to generate; 256, or what the context leaves, unless given.
         temperature: 0 takes the most likely token each time.
         top_k: Keep only the k most likely tokens; 0 keeps all.
         top_p: Keep the smallest set of tokens whose probability reaches p.
@@ -51,6 +54,8 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)))
+    if max_new_tokens is None:
+        max_new_tokens = max(1, min(_MOST, engine.room(prompt)))
     if json:
         result = engine.generate(prompt, max_new_tokens, sampling, speculative)
         print_json(
@@ -66,9 +71,10 @@ def generate(
         return
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     stats = engine.new_speculation() if speculative else None
+    tokens = engine.stream(prompt, max_new_tokens, sampling, stats)
     sys.stdout.write(prompt)
     began, count = time.perf_counter(), 0
-    for token in engine.stream(prompt, max_new_tokens, sampling, stats):
+    for token in tokens:
         count += 1
         sys.stdout.write(decoder.decode(engine.tokenizer.decode_bytes([token.id])))
         sys.stdout.flush()

@@ -151,7 +151,10 @@ class Engine:
             raise UsageError("speculative: the model has no prediction heads (mtp_depth 0). Generate without drafts.")
         return Speculation([0] * depth, [0] * depth)
 
-    @torch.inference_mode()
+    def room(self, prompt: str) -> int:
+        """Most tokens that the context leaves for a continuation."""
+        return self.context - 1 - len(self.tokenizer.encode(prompt))
+
     def stream(
         self,
         prompt: str,
@@ -159,7 +162,7 @@ class Engine:
         sampling: Sampling | None = None,
         speculation: Speculation | None = None,
     ) -> Iterator[Token]:
-        """Yield tokens one by one; the last may be eos. Arguments and errors as in `generate`."""
+        """Tokens one by one; the last may be eos. Arguments as in `generate`, errors too, before the first token."""
         sampling = Sampling() if sampling is None else sampling
         ids = [self.tokenizer.bos_id, *self.tokenizer.encode(prompt).tolist()]
         if max_new_tokens < 1:
@@ -169,6 +172,12 @@ class Engine:
                 f"prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the context of {self.context}. "
                 "Shorten the prompt or ask for fewer."
             )
+        return self._stream(ids, max_new_tokens, sampling, speculation)
+
+    @torch.inference_mode()
+    def _stream(
+        self, ids: list[int], max_new_tokens: int, sampling: Sampling, speculation: Speculation | None
+    ) -> Iterator[Token]:
         draw = self._draw(sampling, ids)
         depth = 0 if speculation is None else len(speculation.proposed)
         state = self.model.init_state(1, reserve=len(ids) + max_new_tokens + depth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -25,15 +26,16 @@ class Sampling:
     repetition_penalty: float = 1.0
     """Divides positive and multiplies negative logits of tokens seen before."""
     seed: int | None = None
-    """Seed of the draw; None draws a fresh one."""
+    """Seed of the draw, 0 to 2^64 - 1; None draws a fresh one."""
 
     def __post_init__(self) -> None:
         checks = (
-            ("temperature", self.temperature >= 0, "at least 0"),
+            ("temperature", 0 <= self.temperature < math.inf, "at least 0"),
             ("top_k", self.top_k >= 0, "at least 0"),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
             ("min_p", 0 <= self.min_p <= 1, "in [0, 1]"),
-            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0"),
+            ("seed", self.seed is None or 0 <= self.seed < 2**64, "in 0..2^64 - 1"),
         )
         for name, fits, wanted in checks:
             if not fits:

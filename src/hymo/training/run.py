@@ -30,7 +30,7 @@ from hymo.models.checkpoint import CHECKPOINTS, Manifest, list_checkpoints, veri
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
-from hymo.training.trainer import Trainer, refuse_unavailable
+from hymo.training.trainer import Trainer, refuse_unavailable, resolve_device
 
 ENVIRONMENT = "env.json"
 
@@ -63,6 +63,7 @@ def open_run(
         DataError, CheckpointError: as the parts raise them, before any work.
     """
     refuse_unavailable(config)
+    resolve_device(config.run.device)
     if config.run.data is None:
         raise UsageError("run.data: not set. Prepare text with `hymo data prepare`, then pass --data DIR.")
     tokenizer = load_tokenizer(config.run.tokenizer)
