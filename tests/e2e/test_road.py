@@ -53,6 +53,8 @@ def test_eval_and_generate_read_it(run: Path, capsys: pytest.CaptureFixture[str]
     facts = json.loads(capsys.readouterr().out)
     assert (facts["bytes"], facts["tokens"], facts["step"]) == (2000, 2000, 6)
     assert 5 < facts["bits_per_byte"] < 9
+    assert main(["generate", str(run), "The ", "--seed", "3", "--json"]) == 0
+    assert 1 <= len(json.loads(capsys.readouterr().out)["tokens"]) <= 256 - 5  # bos, 4 bytes, and what is left
     assert main(["generate", str(run), "The ", "--max-new-tokens", "8", "--seed", "1", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert (

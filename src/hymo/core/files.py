@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hymo.core.errors import StorageError, UsageError
 
+ADVICE = "Choose another place, or change its permissions."
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -24,7 +25,7 @@ def flush(path: Path) -> None:
 
 
 @contextmanager
-def writing(path: str | Path, advice: str = "Choose another place, or change its permissions.") -> Iterator[None]:
+def writing(path: str | Path, advice: str = ADVICE) -> Iterator[None]:
     """Turn an OSError of the block into an error that users see.
 
     Args:
@@ -44,7 +45,12 @@ def writing(path: str | Path, advice: str = "Choose another place, or change its
         raise UsageError(f"{path}: cannot be written ({reason}). {advice}") from None
 
 
-def write_text(path: Path, text: str, advice: str = "Choose another place, or change its permissions.") -> None:
+def write_text(path: Path, text: str, advice: str = ADVICE) -> None:
+    """Replace the file at `path` as a whole by text in UTF-8; as `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"), advice)
+
+
+def write_bytes(path: Path, data: bytes, advice: str = ADVICE) -> None:
     """Replace the file at `path` as a whole: whatever fails, the old content stays.
 
     Raises:
@@ -53,8 +59,8 @@ def write_text(path: Path, text: str, advice: str = "Choose another place, or ch
     temporary = path.with_name(f".{path.name}.tmp")
     with writing(path, advice):
         try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
+            with temporary.open("wb") as file:
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

@@ -49,7 +49,7 @@ def claimed(folder: Path, advice: str = _ADVICE) -> Iterator[None]:
     """
     with writing(folder, "Set run.output_dir elsewhere, or change its permissions."):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a+", encoding="utf-8")
+        lock = (folder / LOCK).open("ab", buffering=0)
     with lock:
         until = time.monotonic() + _GRACE
         while not _take(lock.fileno(), fcntl.LOCK_EX):
@@ -60,8 +60,7 @@ def claimed(folder: Path, advice: str = _ADVICE) -> Iterator[None]:
             time.sleep(_GRACE / 10)
         with writing(folder):
             lock.truncate(0)
-            json.dump({"pid": os.getpid(), "host": socket.gethostname()}, lock)
-            lock.flush()
+            lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
         yield
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hymo.core.errors import UsageError, nearest
-from hymo.core.files import writing
+from hymo.core.files import write_bytes, writing
 from hymo.training.metrics import read_metrics
 
 FORMATS = (".png", ".svg")
+_ELSEWHERE = "Choose another place with --out."
 _NOT_METRICS = ("ts", "step", "tokens", "split")
 _TITLES = {
     "train/loss": "training loss (nats per token)",
@@ -114,10 +116,12 @@ def _draw(curves: dict[str, dict[str, Points]], out: Path, smooth: int) -> Path:
         if len(by_run) > 1:
             axis.legend()
     try:
-        with writing(out, "Choose another place with --out."):
+        with writing(out, _ELSEWHERE):
             out.parent.mkdir(parents=True, exist_ok=True)
-            with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text: small, and found by a search
-                figure.savefig(out, dpi=130)
+        picture = io.BytesIO()
+        with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text: small, and found by a search
+            figure.savefig(picture, dpi=130, format=out.suffix[1:].lower())
+        write_bytes(out, picture.getvalue(), _ELSEWHERE)
     finally:
         pyplot.close(figure)
     return out

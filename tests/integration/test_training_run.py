@@ -1,0 +1,147 @@
+"""What stands around a run: which code it was, where it may write, what it says of flags."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import hymo
+from hymo.cli import main
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import StorageError, UsageError
+from hymo.core.files import write_text
+from hymo.core.load import derive_config
+from hymo.models.checkpoint import find_checkpoint
+from hymo.training.metrics import EVENTS, read_jsonl
+from hymo.training.run import open_run, run_folder
+from hymo.training.trainer import flags_without_effect
+from hymo.training.view import RunView
+
+ROOT = Path(__file__).parents[2]
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_run_says_which_code_it_ran_and_keeps_every_start(small: HyMoConfig) -> None:
+    with open_run(small) as trainer:
+        between = trainer._between_steps
+
+        def stop_after_two(stop: Any) -> None:
+            between(stop)
+            stop.signal = 15 if trainer.step == 2 else None
+
+        trainer._between_steps = stop_after_two  # type: ignore[method-assign]
+        trainer.train()
+    with open_run(small) as trainer:
+        trainer.train()
+    first, second = json.loads((run_folder(small) / "env.json").read_text())
+    assert (first["step"], second["step"]) == (0, 2)
+    assert first["date"] <= second["date"]
+    manifest = find_checkpoint(run_folder(small))[1]
+    assert manifest.hymo_version == first["hymo"] == second["hymo"] == hymo.__version__
+    if (ROOT / ".git").exists():
+        assert first["commit"].removesuffix("-dirty") == git("rev-parse", "HEAD")
+        assert first["commit"].endswith("-dirty") == bool(git("status", "--porcelain", "--", "src/hymo"))
+    assert manifest.commit == first["commit"] == second["commit"]
+
+
+def test_the_commit_of_somebody_elses_repository_is_not_ours(tmp_path: Path) -> None:
+    """A package installed into an environment inside a repository, as `.venv` often is."""
+    for words in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    core = tmp_path / "site" / "hymo" / "core"
+    shutil.copytree(ROOT / "src" / "hymo" / "core", core)
+    shutil.copy(ROOT / "src" / "hymo" / "__init__.py", core.parent)
+    code = "from hymo.core.version import commit; print(repr(commit()))"
+    environment = {**os.environ, "PYTHONPATH": str(core.parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "''\n"
+
+
+def test_cuda_flags_that_do_nothing_yet_are_told_once(
+    small: HyMoConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    every = ["training.torch_compile_gdn", "training.cuda_graphs_mla", "training.moe_mixed_precision"]
+    one = derive_config(small, training={"torch_compile_gdn": False, "moe_mixed_precision": False})
+    assert flags_without_effect(small, cuda) == every
+    assert flags_without_effect(one, cuda) == every[1:2]
+    assert flags_without_effect(small, cpu) == []
+    config = derive_config(small, scheduler={"total_steps": 2})
+    flags: list[str]
+    for name, flags in (("quiet", []), ("told", every)):
+        if flags:
+            monkeypatch.setattr("hymo.training.trainer.flags_without_effect", lambda config, device: every)
+        with open_run(derive_config(config, run={"name": name}), [RunView(2, name)]) as trainer:
+            trainer.train()
+            events = read_jsonl(run_folder(trainer.config) / EVENTS)
+        told = [event["flags"] for event in events if event["kind"] == "without_effect"]
+        assert told == ([", ".join(flags)] if flags else [])
+        assert capsys.readouterr().err.count("without effect: flags training.torch_compile_gdn") == bool(flags)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB without room; needs the right to mount."""
+    path = tmp_path / "full"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)]
+    mounted = subprocess.run(mount, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("may not mount a small file system")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def fill(folder: Path) -> None:
+    with (folder / "filler").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while stream.write(b"x" * 1024):
+            pass
+
+
+def test_a_full_disk_is_one_clear_error_before_work(
+    small: HyMoConfig, finished: Path, full_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = derive_config(small, run={"output_dir": str(full_disk)})
+    fill(full_disk)
+    room = "cannot be written (No space left on device). Free space there, then try again."
+    with pytest.raises(StorageError, match=re.escape(room)), open_run(config):
+        pass
+    assert main(["plot", str(finished), "--out", str(full_disk / "a.png")]) == 1
+    assert capsys.readouterr().err == f"error: {full_disk / 'a.png'}: {room}\n"
+
+    (full_disk / "filler").unlink()
+    kept = full_disk / "kept.txt"
+    write_text(kept, "old")
+    fill(full_disk)
+    with pytest.raises(StorageError, match=r"kept\.txt"):
+        write_text(kept, "new" * 4096)
+    assert kept.read_text() == "old"
+    assert {path.name for path in full_disk.iterdir()} == {"small", "filler", "kept.txt"}
+    with pytest.raises(UsageError, match=r"nowhere/a: cannot be written .*Choose another place"):
+        write_text(full_disk / "nowhere" / "a", "text")
+
+
+def test_a_read_only_place_is_one_clear_error(small: HyMoConfig, full_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
+    config = derive_config(small, run={"output_dir": str(full_disk)})
+    with pytest.raises(UsageError, match=r"small: cannot be written \(Read-only file system\)"), open_run(config):
+        pass
