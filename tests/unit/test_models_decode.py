@@ -13,6 +13,7 @@ from hymo.core.accounting import cache_numbers, state_bytes
 from hymo.core.errors import UsageError
 from hymo.core.load import load_config
 from hymo.models import DecodeState, HyMo, MultiHeadLatentAttention, build_hymo
+from hymo.models.state import GDNCache, MLACache
 from model_helpers import RECURRENCES, build, close, draw_tokens, routing_of, slow_decay
 
 CUTS = (1, 3, 4, 15, 16, 17)  # 1, conv - 1, conv, chunk - 1, chunk, chunk + 1
@@ -269,3 +270,34 @@ def test_absorbed_equals_expanded(preset: str, dtype: torch.dtype) -> None:
         absorbed = attention._attend_absorbed(q, latent, keys, visible)
     close(absorbed, expanded, 1e-5 if dtype is torch.float32 else 1e-12)
     assert float(expanded.abs().max()) > 0.1
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    """Each would be broadcast, cut or read past its end without a word: a window too long gives wrong logits."""
+    model = build()
+    tokens = draw_tokens(2, 3)
+    gdn = next(i for i, cache in enumerate(model.init_state(2).layers) if isinstance(cache, GDNCache))
+    mla = next(i for i, cache in enumerate(model.init_state(2).layers) if isinstance(cache, MLACache))
+    longer = torch.zeros(2, model.config.gdn_d_conv, model.config.gdn_d_inner)
+    for layer, name, wrong in (
+        (gdn, "window", longer),
+        (gdn, "window", longer[:, 2:]),
+        (gdn, "window", longer[:1, 1:]),
+        (gdn, "window", longer[:, 1:, :1]),
+        (gdn, "state", model.init_state(1).layers[gdn].state),
+        (mla, "latent", torch.zeros(2, 64, 1)),
+        (mla, "rope_keys", torch.zeros(2, 1, 1, 1)),
+    ):
+        state = model.init_state(2)
+        setattr(state.layers[layer], name, wrong)
+        with pytest.raises(UsageError, match=rf"{name} of layer {layer} is of shape"):
+            model.decode(tokens, state)
+        assert state.lengths.tolist() == [0, 0]
+    state = model.init_state(2)
+    state.layers[gdn], state.layers[mla] = state.layers[mla], state.layers[gdn]
+    with pytest.raises(UsageError, match="is missing"):
+        model.decode(tokens, state)
+    state = model.init_state(2)
+    state.layers.pop()
+    with pytest.raises(UsageError, match="layers, the model"):
+        model.decode(tokens, state)
