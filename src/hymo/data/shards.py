@@ -10,6 +10,7 @@ Layout, all little-endian, every section padded with zeros to a multiple of 64 b
     tokens          uint16 below 65,536 vocabulary entries, else uint32, (tokens,)
     offsets         int64 (documents + 1,): document i is tokens[offsets[i]:offsets[i + 1]]
     text_bytes      int64 (documents,): bytes of the original UTF-8 text
+    digests         uint8 (documents * 32,): SHA-256 of each original text
     source_index    int32 (documents,): into the header's list of source names
     id_offsets      int64 (documents + 1,): into id_bytes
     id_bytes        uint8: the document ids, UTF-8, one after the other
@@ -35,13 +36,13 @@ from hymo.core.errors import DataError
 from hymo.data.tokenizer import Tokenizer
 
 MAGIC = b"HYMOSHRD"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".hymo"
 DEFAULT_SHARD_TOKENS = 50_000_000
 _PRELUDE = struct.Struct("<8sII")
-_DIGEST_BYTES = 32
+DIGEST_BYTES = 32
 _ALIGN = 64
-_SECTIONS = ("tokens", "offsets", "text_bytes", "source_index", "id_offsets", "id_bytes")
+_SECTIONS = ("tokens", "offsets", "text_bytes", "digests", "source_index", "id_offsets", "id_bytes")
 
 
 def _padded(size: int) -> int:
@@ -88,13 +89,23 @@ class ShardWriter:
     def _clear(self) -> None:
         self._documents: list[NDArray[Any]] = []
         self._text_bytes: list[int] = []
+        self._digests: list[bytes] = []
         self._ids: list[bytes] = []
         self._source_index: list[int] = []
         self._sources: dict[str, int] = {}
         self._tokens = 0
 
-    def add(self, ids: NDArray[np.int64], text_bytes: int, source: str = "", document_id: str = "") -> None:
+    def add(
+        self,
+        ids: NDArray[np.integer[Any]],
+        text_bytes: int,
+        source: str = "",
+        document_id: str = "",
+        digest: bytes | None = None,
+    ) -> None:
         """Store one document: `ids` (n,) from `encode`, without specials; `text_bytes` of the original text.
+
+        `digest` is the SHA-256 of that text; without it, it is taken of what `ids` decode to.
 
         Raises:
             DataError: the document is empty, longer than a shard, or contains ids that text cannot have.
@@ -111,6 +122,7 @@ class ShardWriter:
             self._flush()
         self._documents.append(np.concatenate(([tok.bos_id], ids, [tok.eos_id])).astype(self._dtype))
         self._text_bytes.append(text_bytes)
+        self._digests.append(digest or hashlib.sha256(tok.decode_bytes(ids)).digest())
         self._ids.append(document_id.encode("utf-8", errors="replace"))
         self._source_index.append(self._sources.setdefault(source, len(self._sources)))
         self._tokens += len(ids) + 2
@@ -122,6 +134,7 @@ class ShardWriter:
             "tokens": np.concatenate(self._documents),
             "offsets": np.cumsum([0, *map(len, self._documents)], dtype="<i8"),
             "text_bytes": np.array(self._text_bytes, dtype="<i8"),
+            "digests": np.frombuffer(b"".join(self._digests), dtype=np.uint8),
             "source_index": np.array(self._source_index, dtype="<i4"),
             "id_offsets": np.cumsum([0, *map(len, self._ids)], dtype="<i8"),
             "id_bytes": np.frombuffer(b"".join(self._ids), dtype=np.uint8),
@@ -143,7 +156,7 @@ class ShardWriter:
             },
         }
         text = json.dumps(header, sort_keys=True).encode()
-        text = text.ljust(_padded(_PRELUDE.size + len(text) + _DIGEST_BYTES) - _PRELUDE.size - _DIGEST_BYTES)
+        text = text.ljust(_padded(_PRELUDE.size + len(text) + DIGEST_BYTES) - _PRELUDE.size - DIGEST_BYTES)
         head = _PRELUDE.pack(MAGIC, VERSION, len(text)) + text
         digest = hashlib.sha256(head)
 
@@ -199,6 +212,7 @@ class ShardReader:
         tokens: (tokens,) uint16 or uint32, bos and eos included.
         offsets: (documents + 1,) int64.
         text_bytes: (documents,) int64.
+        digests: (documents, 32) uint8, SHA-256 of each original text.
         sources: names that `source` looks up.
         digest: SHA-256 of the header, hence of the content.
 
@@ -236,18 +250,18 @@ class ShardReader:
                 f"foreign tokenizer: written with {self.header['tokenizer'][:12]}…, "
                 f"this run uses '{tokenizer.name}' {tokenizer.fingerprint()[:12]}…"
             )
-        self._sections: dict[str, NDArray[Any]] = {
-            # A plain view: slicing np.memmap itself costs a Python call each time.
-            name: np.asarray(
-                np.memmap(self.path, np.dtype(sections[name]["dtype"]), "r", starts[name], (sections[name]["count"],))
-            )
-            if sections[name]["count"]
-            else np.empty(0, dtype=np.dtype(sections[name]["dtype"]))
-            for name in _SECTIONS
-        }
+        # One mapping for all sections, since each holds a file descriptor; a plain view, since slicing np.memmap itself
+        # costs a Python call each time.
+        self._raw: NDArray[np.uint8] = np.asarray(np.memmap(self.path, np.uint8, "r"))
+        self._sections: dict[str, NDArray[Any]] = {}
+        for name in _SECTIONS:
+            dtype = np.dtype(sections[name]["dtype"])
+            stop = starts[name] + sections[name]["count"] * dtype.itemsize
+            self._sections[name] = self._raw[starts[name] : stop].view(dtype)
         self.tokens = self._sections["tokens"]
         self.offsets = self._sections["offsets"]
         self.text_bytes = self._sections["text_bytes"]
+        self.digests = self._sections["digests"].reshape(-1, DIGEST_BYTES)
         self._check(_SECTIONS if verify else ("offsets", "text_bytes"))
 
     def _refuse(self, reason: str) -> DataError:
@@ -261,21 +275,20 @@ class ShardReader:
         _, version, length = _PRELUDE.unpack(prelude)
         if version != VERSION:
             raise self._refuse(f"shard format version {version}, this HyMo reads version {VERSION}")
-        if _PRELUDE.size + length + _DIGEST_BYTES > size:
+        if _PRELUDE.size + length + DIGEST_BYTES > size:
             raise self._refuse("truncated or damaged inside the header")
-        text, stored = read(length), read(_DIGEST_BYTES)
+        text, stored = read(length), read(DIGEST_BYTES)
         digest = hashlib.sha256(prelude + text)
         if digest.digest() != stored:
             raise self._refuse("damaged: the header does not match its checksum")
-        return _PRELUDE.size + length + _DIGEST_BYTES, text, digest.hexdigest()
+        return _PRELUDE.size + length + DIGEST_BYTES, text, digest.hexdigest()
 
     def _check(self, names: tuple[str, ...]) -> None:
         start = self._header_end
         for name in _SECTIONS:
             size = _padded(self._sections[name].nbytes)
             if name in names and size:
-                raw = np.memmap(self.path, np.uint8, "r", start, (size,))
-                if hashlib.sha256(raw.data).hexdigest() != self.header["sections"][name]["sha256"]:
+                if hashlib.sha256(self._raw[start : start + size].data).hexdigest() != self.header["sections"][name]["sha256"]:
                     raise self._refuse(f"damaged: section '{name}' does not match its checksum")
             start += size
 
@@ -286,6 +299,11 @@ class ShardReader:
     def document(self, index: int) -> NDArray[Any]:
         """Return document `index` as stored: bos, text tokens, eos."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def source_index(self) -> NDArray[np.int32]:
+        """Which of `sources` each document came from, (documents,)."""
+        return self._sections["source_index"]
 
     def source(self, index: int) -> str:
         """Return the source name of document `index`."""
