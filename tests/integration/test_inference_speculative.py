@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def model(request: pytest.FixtureRequest, dataset: Path) -> HyMo:
         load_config("hymo_tiny"),
         model={"dim": 32, "gdn_d_inner": 64, "n_routed_experts": 4, "moe_inter_dim": 32, "gdn_chunk_size": 16}
         | {"gdn_recurrence": request.param},
-        scheduler={"total_steps": 150, "stable_frac": 0.83, "decay_frac": 0.15},
+        scheduler={"total_steps": 100, "stable_frac": 0.83, "decay_frac": 0.15},
         training={"micro_batch_size": 4, "seq_len": 128, "log_interval": 1000},
         run={"device": "cpu"},
     )
@@ -54,11 +55,13 @@ def prompts(dataset: Path, count: int) -> Iterator[str]:
 
 
 def test_greedy_equals_plain_in_fp64(model: HyMo, dataset: Path, count: int) -> None:
+    """Also with a penalty on repetition: without one so small a model falls into a loop that its heads learn well."""
     engine = Engine(_copy(model).double(), TOKENIZER)
     stats = engine.new_speculation()
-    for prompt in prompts(dataset, count):
-        plain = engine.generate(prompt, LENGTH, Sampling(temperature=0))
-        drafted = engine.generate(prompt, LENGTH, Sampling(temperature=0), speculative=True)
+    for prompt, penalty in product(prompts(dataset, count), (1.0, 1.4)):
+        greedy = Sampling(temperature=0, repetition_penalty=penalty)
+        plain = engine.generate(prompt, LENGTH, greedy)
+        drafted = engine.generate(prompt, LENGTH, greedy, speculative=True)
         assert drafted.tokens == plain.tokens, prompt
         assert drafted.logprobs == pytest.approx(plain.logprobs, abs=1e-9)
         assert drafted.finish_reason == plain.finish_reason
@@ -68,7 +71,7 @@ def test_greedy_equals_plain_in_fp64(model: HyMo, dataset: Path, count: int) -> 
             stats.accepted[depth] += drafted.speculation.accepted[depth]
     print("accepted", stats.accepted, "of", stats.proposed)
     for depth in range(2):  # both outcomes were exercised, at both depths
-        assert 0 < stats.accepted[depth] < stats.proposed[depth]
+        assert 20 < stats.accepted[depth] < stats.proposed[depth] - 20
 
 
 def test_greedy_equals_plain_in_fp32_but_for_near_ties(model: HyMo, dataset: Path, count: int) -> None:
