@@ -1,55 +1,31 @@
 """From text files to a data set: read, check, drop exact duplicates, split, shuffle, tokenise, write shards.
 
 Split and order are functions of each document's hash (and the seed), never of its place in the input: reordering the
-input or adding documents moves no document to another split, and two runs give identical files.
-
-Texts wait in a temporary file inside the output directory, so memory holds an index only.
+input or adding documents moves no document to another split. Any number of workers gives identical files, and so does
+an interrupted preparation that is run again: see `hymo.data.job`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import tempfile
-from collections import Counter, defaultdict
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from hymo.core.errors import DataError, UsageError
-from hymo.core.files import write_text
-from hymo.data.dataset import MANIFEST, SPLITS, Manifest, SplitInfo, fingerprint_of
-from hymo.data.shards import DEFAULT_SHARD_TOKENS, SUFFIX, ShardWriter
-from hymo.data.sources import Fields, Rejected, find_files, read_documents
+from hymo.data.dataset import MANIFEST, SPLITS, Manifest
+from hymo.data.job import QUARANTINE, WORK_PREFIX, Job
+from hymo.data.shards import DEFAULT_SHARD_TOKENS, SUFFIX, ShardInfo
+from hymo.data.sources import Fields, find_files
+from hymo.data.streams import Feed
 from hymo.data.tokenizer import Tokenizer
+from hymo.data.workers import Workers
 
-QUARANTINE = "quarantine.jsonl"
+BLOCK_BYTES = 4 << 20
 # phase ("read" or "write"), bytes done, bytes in all
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A kept document: its place in the temporary file and, as `key`, in the shuffled split."""
-
-    key: bytes
-    offset: int
-    size: int
-    source: str
-    id: str
-
-
-def split_of(digest: bytes, fractions: tuple[float, float, float]) -> str:
-    """Return the split of a document from the SHA-256 of its text and the shares of train, validation and test."""
-    salted = hashlib.sha256(b"hymo split" + digest).digest()
-    share = int.from_bytes(salted[:8], "big") / 2**64
-    _, validation, test = fractions
-    if share < validation:
-        return "validation"
-    return "test" if share < validation + test else "train"
 
 
 def prepare(
@@ -64,6 +40,7 @@ def prepare(
     fields: Fields | None = None,
     shard_tokens: int = DEFAULT_SHARD_TOKENS,
     overwrite: bool = False,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> Manifest:
     """Write a data set to `out_dir` and return its manifest.
@@ -77,13 +54,49 @@ def prepare(
         fields: field names and size limits; no document may be larger than a shard either.
         shard_tokens: most tokens in a shard.
         overwrite: replace a data set that is already in `out_dir`.
+        workers: processes that encode and write; 1 works in this one.
         progress: called with the phase, the bytes done and the bytes in all.
 
-    Bad documents go to ``quarantine.jsonl`` with file, line and reason, and are counted in the manifest.
+    Bad documents go to ``quarantine.jsonl`` with file, line and reason, and are counted in the manifest. What an
+    interrupted call with equal arguments left in `out_dir` is used, not made again.
 
     Raises:
         UsageError: a path or setting is wrong; nothing has been written.
         DataError: an input file is empty, no usable training document is left, or the disk refuses.
+    """
+    job = make_job(
+        inputs,
+        out_dir,
+        tokenizer,
+        validation_inputs=validation_inputs,
+        test_inputs=test_inputs,
+        fractions=fractions,
+        seed=seed,
+        fields=fields,
+        shard_tokens=shard_tokens,
+    )
+    clear_output(job, overwrite)
+    with _writing(job.out), Workers(job, tokenizer, workers) as pool:
+        encode(job, pool, progress)
+        return write(job, pool, tokenizer, progress)
+
+
+def make_job(
+    inputs: Sequence[str | Path],
+    out_dir: str | Path,
+    tokenizer: Tokenizer,
+    *,
+    validation_inputs: Sequence[str | Path] = (),
+    test_inputs: Sequence[str | Path] = (),
+    fractions: tuple[float, float, float] = (0.97, 0.015, 0.015),
+    seed: int = 0,
+    fields: Fields | None = None,
+    shard_tokens: int = DEFAULT_SHARD_TOKENS,
+) -> Job:
+    """Check the arguments of `prepare` and return the job that they describe.
+
+    Raises:
+        UsageError, DataError: as `prepare`.
     """
     fields = fields or Fields()
     fields = dataclasses.replace(fields, max_document_bytes=min(fields.max_document_bytes, shard_tokens - 2))
@@ -100,43 +113,70 @@ def prepare(
     for path in (Path(path) for paths in groups.values() for path in paths):
         if path.is_file() and path.stat().st_size == 0:
             raise DataError(f"{path}: the file is empty; leave it out or fill it")
+    return Job(
+        out=Path(out_dir),
+        feeds=tuple(Feed(name, tuple(paths)) for name, paths in files.items() if paths),
+        tokenizer=tokenizer.name,
+        fingerprint=tokenizer.fingerprint(),
+        fields=fields,
+        fractions=None if fixed else fractions,
+        seed=seed,
+        shard_tokens=shard_tokens,
+        block_bytes=BLOCK_BYTES,
+    )
 
-    out = Path(out_dir)
-    _clear_output(out, overwrite)
-    with _writing(out), tempfile.TemporaryFile(dir=out) as spool:
-        entries, duplicates, quarantined = _collect(out, spool, files, fixed, fractions, seed, fields, progress)
-        found = ", ".join(f"{count} {reason}" for reason, count in sorted(quarantined.items())) or "none quarantined"
-        if not entries["train"]:
-            kept = sum(map(len, entries.values()))
-            raise DataError(
-                f"no training document is left ({kept} held out, {duplicates} duplicates, quarantined: {found}; "
-                f"see {out / QUARANTINE}): check the input or give fewer documents to the other splits"
-            )
-        splits, sources = _write(out, spool, entries, tokenizer, shard_tokens, progress)
-        manifest = Manifest(
-            tokenizer=tokenizer.name,
-            tokenizer_fingerprint=tokenizer.fingerprint(),
-            vocab_size=tokenizer.vocab_size,
-            fingerprint=hashlib.sha256("".join(splits[name].fingerprint for name in SPLITS).encode()).hexdigest(),
-            splits=splits,
-            inputs={name: [str(path) for path in paths] for name, paths in files.items() if paths},
-            sources=sources,
-            duplicates=duplicates,
-            quarantined=dict(sorted(quarantined.items())),
-            settings={
-                "split": "by input" if fixed else list(fractions),
-                "seed": seed,
-                "shard_tokens": shard_tokens,
-                **dataclasses.asdict(fields),
-            },
-            warnings=[
-                f"the {name} split is empty: give more documents, a larger fraction or its own input"
-                for name in ("validation", "test")
-                if not entries[name] and (groups[name] or (not fixed and fractions[SPLITS.index(name)] > 0))
-            ],
+
+def encode(job: Job, pool: Workers, progress: Progress | None = None) -> None:
+    """Write all parts that are not there yet."""
+    streams = list(job.streams())
+    total = sum(job.feeds[feed].size(stream) for feed, stream in streams)
+    before = 0
+    for feed, stream in streams:
+        size = job.feeds[feed].size(stream)
+        if not job.ended(feed, stream):
+            count = 0
+            for block in job.blocks(feed, stream):
+                if job.part((feed, stream, count)) is None:
+                    pool.encode((feed, stream, count), block)
+                count += 1
+                if progress:
+                    progress("read", min(before + block.position, total), total)
+            pool.wait()
+            job.end(feed, stream, count, exhausted=True)
+        before += size
+        if progress:
+            progress("read", before, total)
+
+
+def write(job: Job, pool: Workers, tokenizer: Tokenizer, progress: Progress | None = None) -> Manifest:
+    """Choose from the parts, write the shards that are not there yet, and finish.
+
+    Raises:
+        DataError: no training document is left.
+    """
+    plan = job.plan()
+    if not plan.shards("train"):
+        reasons: dict[str, int] = {}
+        for item in job.rejected():
+            reasons[item["reason"]] = reasons.get(item["reason"], 0) + 1
+        found = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())) or "none quarantined"
+        held_out = sum(len(plan.part[split]) for split in SPLITS)
+        job.discard(keep_quarantine=True)
+        raise DataError(
+            f"no training document is left ({held_out} held out, {plan.duplicates} duplicates, quarantined: {found}; "
+            f"see {job.out / QUARANTINE}): check the input or give fewer documents to the other splits"
         )
-        write_text(out / MANIFEST, manifest.to_json())
-    return manifest
+    job.save_plan(plan)
+    places = [(split, index) for split in SPLITS for index in range(plan.shards(split))]
+    total = sum(counts["bytes"] for splits in plan.sources.values() for counts in splits.values())
+    shards: dict[str, list[ShardInfo]] = {split: [] for split in SPLITS}
+    done = 0
+    for (split, _index), info in zip(places, pool.write(places), strict=True):
+        shards[split].append(info)
+        done += info.text_bytes
+        if progress:
+            progress("write", done, total)
+    return job.finish(plan, shards, tokenizer)
 
 
 @contextmanager
@@ -147,8 +187,13 @@ def _writing(out: Path) -> Iterator[None]:
         raise DataError(f"{out}: preparation stopped ({error}): check space and permissions") from error
 
 
-def _clear_output(out: Path, overwrite: bool) -> None:
-    """Make `out` ready: refuse a finished data set unless told otherwise, remove the leftovers of an unfinished one."""
+def clear_output(job: Job, overwrite: bool) -> None:
+    """Make the output folder ready: keep what an equal, interrupted job left, remove what any other left.
+
+    Raises:
+        UsageError: there is a finished data set and `overwrite` is not set, or the place cannot be written.
+    """
+    out = job.out
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file; name a directory for the data set")
     if (out / MANIFEST).exists() and not overwrite:
@@ -157,89 +202,14 @@ def _clear_output(out: Path, overwrite: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         # The manifest goes first: without it, what is left of the old set cannot be taken for a complete one.
         (out / MANIFEST).unlink(missing_ok=True)
-        for split in SPLITS:
-            for path in (*(out / split).glob(f"{split}-*{SUFFIX}"), *(out / split).glob(f".{split}-*{SUFFIX}.tmp")):
-                path.unlink()
+        for old in out.glob(f"{WORK_PREFIX}*"):
+            if old != job.work:
+                shutil.rmtree(old)
+        if not job.work.exists():
+            for split in SPLITS:
+                for path in (*(out / split).glob(f"{split}-*{SUFFIX}"), *(out / split).glob(f".{split}-*{SUFFIX}.tmp")):
+                    path.unlink()
+        job.work.mkdir(exist_ok=True)
+        os.utime(job.work)
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error})") from error
-
-
-def _collect(
-    out: Path,
-    spool: IO[bytes],
-    files: dict[str, list[Path]],
-    fixed: bool,
-    fractions: tuple[float, float, float],
-    seed: int,
-    fields: Fields,
-    progress: Progress | None,
-) -> tuple[dict[str, list[_Entry]], int, Counter[str]]:
-    """Read everything once: good texts into `spool`, bad ones into the quarantine file."""
-    entries: dict[str, list[_Entry]] = {name: [] for name in SPLITS}
-    seen: set[bytes] = set()
-    quarantined: Counter[str] = Counter()
-    duplicates = offset = before = 0
-    total = sum(path.stat().st_size for paths in files.values() for path in paths)
-    salt = seed.to_bytes(16, "little", signed=True)
-
-    def on_read(position: int) -> None:
-        if progress:
-            progress("read", min(before + position, total), total)
-
-    with (out / QUARANTINE).open("w", encoding="utf-8", errors="backslashreplace") as quarantine:
-        for group, paths in files.items():
-            for path in paths:
-                for item in read_documents(path, fields, on_read):
-                    if isinstance(item, Rejected):
-                        quarantined[item.reason] += 1
-                        quarantine.write(json.dumps(dataclasses.asdict(item), ensure_ascii=False) + "\n")
-                        continue
-                    digest = hashlib.sha256(item.text).digest()
-                    if digest in seen:
-                        duplicates += 1
-                        continue
-                    seen.add(digest)
-                    split = group if fixed else split_of(digest, fractions)
-                    if fixed and split != "train":
-                        key = offset.to_bytes(16, "big")  # given held-out text keeps its order
-                    else:
-                        key = hashlib.blake2b(digest, digest_size=16, salt=salt).digest()
-                    entries[split].append(_Entry(key, offset, len(item.text), item.source, item.id))
-                    spool.write(item.text)
-                    offset += len(item.text)
-                before += path.stat().st_size
-                on_read(0)
-    return entries, duplicates, quarantined
-
-
-def _write(
-    out: Path,
-    spool: IO[bytes],
-    entries: dict[str, list[_Entry]],
-    tokenizer: Tokenizer,
-    shard_tokens: int,
-    progress: Progress | None,
-) -> tuple[dict[str, SplitInfo], dict[str, dict[str, dict[str, int]]]]:
-    """Tokenise the spooled texts in the order of their keys and write the shards of every split."""
-    sources: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
-    splits = {}
-    total = sum(entry.size for kept in entries.values() for entry in kept)
-    done = 0
-    for split, kept in entries.items():
-        tokens = 0
-        with ShardWriter(out / split, split, tokenizer, shard_tokens) as writer:
-            for entry in sorted(kept, key=lambda entry: entry.key):
-                spool.seek(entry.offset)
-                ids = tokenizer.encode(spool.read(entry.size))
-                writer.add(ids, entry.size, entry.source, entry.id)
-                counts = sources[entry.source].setdefault(split, {"documents": 0, "tokens": 0, "bytes": 0})
-                counts["documents"] += 1
-                counts["tokens"] += len(ids) + 2
-                counts["bytes"] += entry.size
-                tokens += len(ids) + 2
-                done += entry.size
-                if progress:
-                    progress("write", done, total)
-        shards = writer.shards
-        splits[split] = SplitInfo(len(kept), tokens, sum(entry.size for entry in kept), fingerprint_of(shards), shards)
-    return splits, dict(sources)

@@ -68,19 +68,25 @@ class ShardInfo:
 
 
 class ShardWriter:
-    """Writes the documents of one split into shards ``<split>-<index>.hymo`` in `directory`.
+    """Writes the documents of one split into shards ``<split>-<index>.hymo`` in `directory`, counted from `first`.
 
     A document never crosses a shard. A shard appears under its name only when it is complete and on the disk
     (temporary file, fsync, rename). Use it as a context manager; `close` returns the list of shards.
     """
 
     def __init__(
-        self, directory: str | Path, split: str, tokenizer: Tokenizer, shard_tokens: int = DEFAULT_SHARD_TOKENS
+        self,
+        directory: str | Path,
+        split: str,
+        tokenizer: Tokenizer,
+        shard_tokens: int = DEFAULT_SHARD_TOKENS,
+        first: int = 0,
     ) -> None:
         self.directory = Path(directory)
         self.split = split
         self.tokenizer = tokenizer
         self.shard_tokens = shard_tokens
+        self._first = first
         self.shards: list[ShardInfo] = []
         self._dtype = np.dtype("<u2" if tokenizer.vocab_size < 65_536 else "<u4")
         self._clear()
@@ -160,7 +166,7 @@ class ShardWriter:
         head = _PRELUDE.pack(MAGIC, VERSION, len(text)) + text
         digest = hashlib.sha256(head)
 
-        path = self.directory / f"{self.split}-{len(self.shards):05d}{SUFFIX}"
+        path = self.directory / f"{self.split}-{self._first + len(self.shards):05d}{SUFFIX}"
         temporary = path.with_name(f".{path.name}.tmp")
         try:
             with temporary.open("wb") as file:
@@ -288,7 +294,8 @@ class ShardReader:
         for name in _SECTIONS:
             size = _padded(self._sections[name].nbytes)
             if name in names and size:
-                if hashlib.sha256(self._raw[start : start + size].data).hexdigest() != self.header["sections"][name]["sha256"]:
+                found = hashlib.sha256(self._raw[start : start + size].data).hexdigest()
+                if found != self.header["sections"][name]["sha256"]:
                     raise self._refuse(f"damaged: section '{name}' does not match its checksum")
             start += size
 

@@ -146,19 +146,54 @@ def check_text(text: bytes, limit: int) -> tuple[str, str] | None:
     return None
 
 
-def read_documents(path: Path, fields: Fields, on_read: Callable[[int], None]) -> Iterator[Document | Rejected]:
-    """Yield the documents of one file in order; `on_read` gets the position in the (compressed) file in bytes."""
-    read = _read_text if path.suffix == ".txt" else _read_jsonl
+@dataclass(frozen=True)
+class Line:
+    """A line of JSONL, not parsed yet."""
+
+    number: int
+    data: bytes
+
+
+@dataclass
+class Block:
+    """Consecutive items of one file, of about `read_blocks`'s size, and how far the (compressed) file was read."""
+
+    file: str
+    items: list[Line | Document | Rejected]
+    position: int
+
+
+def read_blocks(path: Path, fields: Fields, size: int) -> Iterator[Block]:
+    """Yield one file in blocks of about `size` bytes of text; where blocks end depends on nothing but file and size."""
+    read = _text_items if path.suffix == ".txt" else _jsonl_items
+    items: list[Line | Document | Rejected] = []
+    held = line = 0
     with path.open("rb") as raw:
         stream, damage = _open(path, raw)
-        line = 0
         try:
             for number, item in read(stream, path, fields):
                 line = number
-                on_read(raw.tell())
-                yield item
+                items.append(item)
+                held += 256 if isinstance(item, Rejected) else len(item.data if isinstance(item, Line) else item.text)
+                if held >= size:
+                    yield Block(str(path), items, raw.tell())
+                    items, held = [], 0
         except damage as error:
-            yield Rejected(str(path), line + 1, "unreadable", f"the rest of the file is lost: {error}")
+            items.append(Rejected(str(path), line + 1, "unreadable", f"the rest of the file is lost: {error}"))
+        if items:
+            yield Block(str(path), items, raw.tell())
+
+
+def parse_block(block: Block, fields: Fields) -> Iterator[Document | Rejected]:
+    """Yield what a block holds: good documents, and why the others are none."""
+    for item in block.items:
+        yield _parse_line(item, block.file, fields) if isinstance(item, Line) else item
+
+
+def read_documents(path: Path, fields: Fields) -> Iterator[Document | Rejected]:
+    """Yield the documents of one file in order, and why others are none."""
+    for block in read_blocks(path, fields, 1 << 20):
+        yield from parse_block(block, fields)
 
 
 def _lines(stream: IO[bytes], limit: int) -> Iterator[tuple[int, bytes | None]]:
@@ -176,52 +211,56 @@ def _lines(stream: IO[bytes], limit: int) -> Iterator[tuple[int, bytes | None]]:
             yield number, line
 
 
-def _read_jsonl(stream: IO[bytes], path: Path, fields: Fields) -> Iterator[tuple[int, Document | Rejected]]:
+def _jsonl_items(stream: IO[bytes], path: Path, fields: Fields) -> Iterator[tuple[int, Line | Rejected]]:
     limit = fields.max_document_bytes * _ESCAPE_FACTOR + _OTHER_FIELDS
-    default_source = path.name.split(".")[0]
     for number, line in _lines(stream, limit):
-        if line is not None and not line.strip():
-            continue
         if line is None:
             yield number, Rejected(str(path), number, "oversized", f"line longer than {limit:,} bytes")
-            continue
-        try:
-            record = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            yield number, Rejected(str(path), number, "invalid_utf8", str(error))
-            continue
-        except (ValueError, RecursionError) as error:
-            yield number, Rejected(str(path), number, "bad_json", str(error))
-            continue
-        if not isinstance(record, dict):
-            yield number, Rejected(str(path), number, "not_an_object", f"a JSON {type(record).__name__}")
-            continue
-        text = record.get(fields.text)
-        if not isinstance(text, str):
-            reason = "not_a_string" if fields.text in record else "missing_field"
-            yield number, Rejected(str(path), number, reason, f"field '{fields.text}' of {sorted(record)[:10]}")
-            continue
-        try:
-            data = text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            yield number, Rejected(str(path), number, "invalid_unicode", f"lone surrogate at character {error.start}")
-            continue
-        problem = check_text(data, fields.max_document_bytes)
-        if problem:
-            yield number, Rejected(str(path), number, *problem)
-            continue
-        source, identity = record.get(fields.source), record.get(fields.id)
-        yield (
-            number,
-            Document(
-                data,
-                source if isinstance(source, str) and source else default_source,
-                str(identity) if isinstance(identity, str | int) and identity != "" else f"{path.name}:{number}",
-            ),
-        )
+        elif line.strip():
+            yield number, Line(number, line)
 
 
-def _read_text(stream: IO[bytes], path: Path, fields: Fields) -> Iterator[tuple[int, Document | Rejected]]:
+def _parse_line(line: Line, file: str, fields: Fields) -> Document | Rejected:
+    def refuse(reason: str, detail: str) -> Rejected:
+        return Rejected(file, line.number, reason, detail)
+
+    try:
+        record = json.loads(line.data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return refuse("invalid_utf8", str(error))
+    except (ValueError, RecursionError) as error:
+        return refuse("bad_json", str(error))
+    if not isinstance(record, dict):
+        return refuse("not_an_object", f"a JSON {type(record).__name__}")
+    return document_of(record, file, line.number, fields)
+
+
+def document_of(record: dict[str, Any], file: str, number: int, fields: Fields) -> Document | Rejected:
+    """Return the document of one record (a JSON object, a table's row), or why it is none."""
+
+    def refuse(reason: str, detail: str) -> Rejected:
+        return Rejected(file, number, reason, detail)
+
+    text = record.get(fields.text)
+    if not isinstance(text, str):
+        reason = "not_a_string" if fields.text in record else "missing_field"
+        return refuse(reason, f"field '{fields.text}' of {sorted(record)[:10]}")
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return refuse("invalid_unicode", f"lone surrogate at character {error.start}")
+    if problem := check_text(data, fields.max_document_bytes):
+        return refuse(*problem)
+    name = Path(file).name
+    source, identity = record.get(fields.source), record.get(fields.id)
+    return Document(
+        data,
+        source if isinstance(source, str) and source else name.split(".")[0],
+        str(identity) if isinstance(identity, str | int) and identity != "" else f"{name}:{number}",
+    )
+
+
+def _text_items(stream: IO[bytes], path: Path, fields: Fields) -> Iterator[tuple[int, Document | Rejected]]:
     """Cut at blank lines past the chunk size, at any line end past twice that; only a blank tail is dropped."""
     chunk: list[bytes] = []
     size, first, number = 0, 1, 0

@@ -1,0 +1,202 @@
+"""Workers and interruptions change nothing; held-out text is never trained on."""
+
+import hashlib
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hymo.data import ByteTokenizer, load_manifest, open_split, prepare
+from hymo.data import prepare as prepare_function
+from hymo.data.selection import first_occurrences, shard_bounds, shuffled
+
+TOK = ByteTokenizer()
+
+
+def corpus(folder, documents=400, seed=0):
+    rng = random.Random(seed)
+    texts = ["".join(rng.choices("abcdefgh ü\n", k=rng.randint(1, 900))) for _ in range(documents)]
+    texts += texts[::7]
+    for name, part in (("a", texts[::2]), ("b", texts[1::2])):
+        lines = [json.dumps({"text": t, "source": f"s{len(t) % 3}"}) for t in part]
+        lines[5:5] = ['{"text": 3}', "not json"]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    (folder / "c.txt").write_text("\n\n".join(texts[:40]) + "\nthe end", "utf-8")
+    return [folder / "a.jsonl", folder / "b.jsonl", folder / "c.txt"]
+
+
+def files_of(directory):
+    return {
+        str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in directory.rglob("*")
+        if p.is_file()
+    }
+
+
+SETTINGS = {"fractions": (0.8, 0.1, 0.1), "shard_tokens": 20_000, "seed": 3}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(sys.modules["hymo.data.prepare"], "BLOCK_BYTES", 6_000)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_one_two_and_three_workers_write_the_same_files(tmp_path):
+    inputs = corpus(tmp_path)
+    for workers in (1, 2, 3):
+        prepare(inputs, tmp_path / f"out{workers}", TOK, workers=workers, **SETTINGS)
+    expected = files_of(tmp_path / "out1")
+    assert len([name for name in expected if name.startswith("train/")]) > 5
+    assert set(expected) > {"dataset.json", "quarantine.jsonl"}
+    assert files_of(tmp_path / "out2") == expected
+    assert files_of(tmp_path / "out3") == expected
+
+
+def test_the_size_of_blocks_changes_no_shard(tmp_path, monkeypatch):
+    inputs = corpus(tmp_path)
+    for size in (1, 5_000, 1 << 30):
+        monkeypatch.setattr(sys.modules["hymo.data.prepare"], "BLOCK_BYTES", size)
+        prepare(inputs, tmp_path / f"out{size}", TOK, **SETTINGS)
+    assert files_of(tmp_path / "out1") == files_of(tmp_path / "out5000") == files_of(tmp_path / f"out{1 << 30}")
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("step", ["encode", "write"])
+def test_an_interrupted_preparation_goes_on_where_it_was(tmp_path, monkeypatch, step):
+    job = sys.modules["hymo.data.job"].Job
+    inputs = corpus(tmp_path)
+    prepare(inputs, tmp_path / "whole", TOK, **SETTINGS)
+    original, calls = getattr(job, step), []
+
+    def counted(self, *args):
+        calls.append(args)
+        if len(calls) == 4:
+            raise StopError
+        return original(self, *args)
+
+    monkeypatch.setattr(job, step, counted)
+    with pytest.raises(StopError):
+        prepare(inputs, tmp_path / "out", TOK, **SETTINGS)
+    assert not (tmp_path / "out" / "dataset.json").exists()
+    prepare(inputs, tmp_path / "out", TOK, **SETTINGS)
+    first, again = calls[:3], calls[4:]
+    if step == "encode":
+        assert not {place for place, *_ in first} & {place for place, *_ in again}
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_leftovers_of_other_settings_or_changed_inputs_are_never_used(tmp_path, monkeypatch):
+    inputs = corpus(tmp_path)
+    monkeypatch.setattr(sys.modules["hymo.data.job"].Job, "finish", lambda *_: (_ for _ in ()).throw(StopError()))
+    with pytest.raises(StopError):
+        prepare(inputs, tmp_path / "out", TOK, **SETTINGS)
+    monkeypatch.undo()
+    inputs[0].write_text(json.dumps({"text": "changed"}) + "\n")
+    prepare(inputs, tmp_path / "out", TOK, **SETTINGS)
+    prepare(inputs, tmp_path / "fresh", TOK, **SETTINGS)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "fresh")
+
+
+KILLED = """
+import sys
+import hymo.data.prepare as module
+from hymo.data import ByteTokenizer
+from pathlib import Path
+if __name__ == "__main__":
+    module.BLOCK_BYTES = 6_000
+    folder = Path(sys.argv[1])
+    inputs = [folder / name for name in ("a.jsonl", "b.jsonl", "c.txt")]
+    settings = {"fractions": (0.8, 0.1, 0.1), "shard_tokens": 20_000, "seed": 3}
+    module.prepare(inputs, folder / "out", ByteTokenizer(), workers=2, **settings)
+"""
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_killed_twice_and_run_again(tmp_path):
+    inputs = corpus(tmp_path, documents=1500)
+    prepare_function(inputs, tmp_path / "whole", TOK, **SETTINGS)
+    script = tmp_path / "run.py"
+    script.write_text(KILLED)
+    out, parts = tmp_path / "out", []
+    for wanted in (5, 40):
+        process = subprocess.Popen([sys.executable, script, tmp_path], start_new_session=True)
+        while process.poll() is None and len(list(out.glob(".work-*/*[0-9].json"))) < wanted:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        parts.append(len(list(out.glob(".work-*/*[0-9].json"))))
+        deadline = time.monotonic() + 20
+        while _alive(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not _alive(process.pid), "workers outlive their parent"
+    print("parts on the disk at the kills:", parts)
+    prepare_function(inputs, out, TOK, **SETTINGS)
+    assert files_of(out) == files_of(tmp_path / "whole")
+
+
+def _alive(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_held_out_digests_never_occur_in_train(tmp_path):
+    inputs = corpus(tmp_path)
+    prepare(inputs, tmp_path / "out", TOK, **SETTINGS)
+    digests = {}
+    for name in ("train", "validation", "test"):
+        split = open_split(tmp_path / "out", name, TOK)
+        digests[name] = [row.tobytes() for reader in split.readers for row in reader.digests]
+        assert digests[name] == [
+            hashlib.sha256(TOK.decode_bytes(split.document(i))).digest() for i in range(split.n_documents)
+        ]
+    every = [digest for rows in digests.values() for digest in rows]
+    assert len(set(every)) == len(every)
+    assert load_manifest(tmp_path / "out").duplicates > 50
+
+
+@given(st.lists(st.integers(0, 12), max_size=60))
+def test_first_occurrences_equal_a_set(numbers):
+    digests = np.array([list(hashlib.sha256(bytes([n])).digest()) for n in numbers], dtype=np.uint8).reshape(-1, 32)
+    seen = set()
+    expected = [not (n in seen or seen.add(n)) for n in numbers]
+    assert first_occurrences(digests).tolist() == expected
+
+
+@given(st.sets(st.binary(min_size=32, max_size=32), max_size=40), st.integers(-5, 2**40))
+def test_the_order_is_that_of_keyed_hashes(rows, seed):
+    rows = sorted(rows)
+    salt = seed.to_bytes(16, "little", signed=True)
+    expected = sorted(rows, key=lambda row: hashlib.blake2b(row, digest_size=16, salt=salt).digest())
+    order = shuffled(np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, 32), seed)
+    assert [rows[i] for i in order] == expected
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))
+def test_shards_are_filled_greedily(lengths, size):
+    bounds, expected, held = [0], [], 0
+    for length in lengths:
+        if held + length > size:
+            expected.append(held)
+            held = 0
+        held += length
+    expected += [held] if held else []
+    bounds = shard_bounds(np.array(lengths, dtype=np.int64), size)
+    assert [sum(lengths[a:b]) for a, b in itertools.pairwise(bounds)] == expected
