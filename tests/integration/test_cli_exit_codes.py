@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,25 @@ def test_what_goes_wrong_on_the_way_is_1(
     line: str, there: dict[str, str], capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     check(line, there, 1, capsys)
+
+
+def test_a_prompt_of_any_bytes_is_continued(there: dict[str, str]) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "hymo",
+        "generate",
+        there["STEP"],
+        b"\xff\xfeab",
+        "--max-new-tokens",
+        "3",
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    said = json.loads(done.stdout)
+    assert said["prompt"] == "\ufffd\ufffdab"
+    assert 1 <= len(said["tokens"]) <= 3
 
 
 def test_every_command_is_in_the_table() -> None:

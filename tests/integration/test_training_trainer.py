@@ -227,6 +227,31 @@ def test_a_restart_from_nothing_replaces_what_was_recorded(small: HyMoConfig) ->
     assert [record["step"] for record in read_metrics(run_folder(small))] == [1, 2]
 
 
+def test_a_clock_that_goes_back_hides_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process ran an hour ahead: its steps past 2 are redone by the second, which started from there."""
+    clock = {"now": 3600.0}
+    monkeypatch.setattr("hymo.training.metrics.time.time", lambda: clock["now"])
+    for now, first, until in ((3600.0, 0, 4), (0.0, 2, 6)):
+        clock["now"] = now
+        sink = JsonlSink(tmp_path)
+        sink.on_event("resume" if first else "start", {"step": first})
+        for step in range(first + 1, until + 1):
+            sink.on_metrics({"step": step, "split": "train", "by": now})
+        sink.close()
+    found = [(r["step"], r["by"]) for r in read_metrics(tmp_path)]
+    assert found == [(1, 3600.0), (2, 3600.0), (3, 0.0), (4, 0.0), (5, 0.0), (6, 0.0)]
+
+
+def test_checkpoints_without_their_configuration_are_not_trained_over(small: HyMoConfig) -> None:
+    with open_run(small) as trainer:
+        stop_after(trainer, 2)
+        trainer.train()
+    (run_folder(small) / "config.yaml").unlink()
+    with pytest.raises(UsageError, match=r"config\.yaml: missing, but the folder holds checkpoints"), open_run(small):
+        pass
+    assert [p.name for p in list_checkpoints(run_folder(small) / "checkpoints")] == ["step-00000002"]
+
+
 def test_too_many_non_finite_steps_stop_the_run(small: HyMoConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = plain(small, micro_batch_size=2, grad_accum_steps=1, max_skipped_steps=2)
     trainer = Trainer(config, ({"tokens": t} for t in windows(12, 2, 64)))

@@ -192,6 +192,20 @@ def test_debug_behind_the_separator_is_text() -> None:
     assert _take_debug(["generate", "--", "--debug"]) == (["generate", "--", "--debug"], False)
 
 
+def test_streams_that_are_closed_or_cannot_show_a_character() -> None:
+    hymo = f"{sys.executable} -m hymo"
+    for command, code, out in (
+        (f"{hymo} config list >&-", 0, ""),
+        (f"{hymo} config show nope 2>&-", 2, ""),
+        (f"{hymo} config list --json <&- >&- 2>&-", 0, ""),
+        (f"PYTHONIOENCODING=ascii {hymo} config show é 2>&1", 2, "error: \\xe9: no such file or preset"),
+    ):
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (code, ""), command
+        assert done.stdout.startswith(out), command
+        assert bool(done.stdout) == bool(out), command
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     command = f"{sys.executable} -m hymo config show hymo_750m | true"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)

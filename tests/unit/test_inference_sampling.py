@@ -65,8 +65,25 @@ def test_temperature_zero_takes_the_most_likely() -> None:
     assert got.tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    "wrong", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"min_p": 1.5}, {"repetition_penalty": 0.0}]
+    "extreme",
+    [{"temperature": 1e-300}, {"temperature": 1e-40}, {"temperature": 1e300}, {"top_p": 1e-300}, {"min_p": 1.0}],
+    ids=str,
+)
+def test_extreme_values_give_a_distribution(extreme: dict[str, float], dtype: torch.dtype) -> None:
+    logits = torch.tensor([[15.0, 14.9, -15.0, -torch.inf]], dtype=dtype)
+    for penalty in (0.01, 1.0, 100.0):
+        got = Sampling(**extreme, repetition_penalty=penalty).probabilities(logits, logits > -99)  # type: ignore[arg-type]
+        assert float(got.sum()) == pytest.approx(1)
+        assert float(got[0, 3]) == 0
+        if extreme != {"temperature": 1e300}:
+            assert got[0].tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"min_p": 1.5}, {"repetition_penalty": 0.0}, {"seed": -1}],
 )
 def test_a_value_out_of_range_is_named(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):

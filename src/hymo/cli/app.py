@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 ok, 1 run failed, 2 wrong usage, 130 interrupted, or the code that the command returned.
     """
+    _prepare_streams()
     words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
     try:
         code = build_app()(words, exit_on_error=False, print_error=False)
@@ -78,6 +80,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _fail(f"{place}{error.strerror or error}. Check space, path and permissions there.", FAILED, debug)
         _drop_output()
     return code if isinstance(code, int) else OK
+
+
+def _prepare_streams() -> None:
+    """Make stdout and stderr take any text, and give a process that was started without them something to write to."""
+    for descriptor, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # else the next file opened would get this number, and what is printed would land in it
+            os.open(os.devnull, os.O_RDWR)
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w", closefd=False))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper) and descriptor:
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 import time
 from pathlib import Path
@@ -52,15 +53,17 @@ def generate(
     from hymo.inference import Engine, Sampling
     from hymo.training.trainer import resolve_device
 
+    given = os.fsencode(prompt)  # bytes that are no UTF-8 stay what they are
+    shown = given.decode("utf-8", "replace")
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)))
     if max_new_tokens is None:
-        max_new_tokens = max(1, min(_MOST, engine.room(prompt)))
+        max_new_tokens = max(1, min(_MOST, engine.room(given)))
     if json:
-        result = engine.generate(prompt, max_new_tokens, sampling, speculative)
+        result = engine.generate(given, max_new_tokens, sampling, speculative)
         print_json(
             {
-                "prompt": prompt,
+                "prompt": shown,
                 "text": result.text,
                 "tokens": result.tokens,
                 "logprobs": result.logprobs,
@@ -71,8 +74,8 @@ def generate(
         return
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     stats = engine.new_speculation() if speculative else None
-    tokens = engine.stream(prompt, max_new_tokens, sampling, stats)
-    sys.stdout.write(prompt)
+    tokens = engine.stream(given, max_new_tokens, sampling, stats)
+    sys.stdout.write(shown)
     began, count = time.perf_counter(), 0
     for token in tokens:
         count += 1

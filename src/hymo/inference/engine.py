@@ -129,7 +129,11 @@ class Engine:
         return self.model.rope_gdn.positions
 
     def generate(
-        self, prompt: str, max_new_tokens: int = 256, sampling: Sampling | None = None, speculative: bool = False
+        self,
+        prompt: str | bytes,
+        max_new_tokens: int = 256,
+        sampling: Sampling | None = None,
+        speculative: bool = False,
     ) -> Generation:
         """Continue one prompt. With `speculative`, the prediction heads draft; the distribution of the text stays.
 
@@ -151,13 +155,13 @@ class Engine:
             raise UsageError("speculative: the model has no prediction heads (mtp_depth 0). Generate without drafts.")
         return Speculation([0] * depth, [0] * depth)
 
-    def room(self, prompt: str) -> int:
+    def room(self, prompt: str | bytes) -> int:
         """Most tokens that the context leaves for a continuation."""
         return self.context - 1 - len(self.tokenizer.encode(prompt))
 
     def stream(
         self,
-        prompt: str,
+        prompt: str | bytes,
         max_new_tokens: int = 256,
         sampling: Sampling | None = None,
         speculation: Speculation | None = None,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hymo.core.errors import UsageError
+
+
+_HOTTEST = 1e6
+"""All but uniform over any logits; far beyond it fp32 overflows."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         checks = (
-            ("temperature", 0 <= self.temperature < math.inf, "at least 0"),
+            ("temperature", 0 <= self.temperature <= _HOTTEST, "in [0, 1e6]"),
             ("top_k", self.top_k >= 0, "at least 0"),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
             ("min_p", 0 <= self.min_p <= 1, "in [0, 1]"),
-            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0"),
+            ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100, "in [0.01, 100]"),
             ("seed", self.seed is None or 0 <= self.seed < 2**64, "in 0..2^64 - 1"),
         )
         for name, fits, wanted in checks:
@@ -56,7 +59,8 @@ class Sampling:
             logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        probabilities = torch.softmax(logits / self.temperature, -1)
+        below = logits - logits.amax(-1, keepdim=True)  # at most 0: no temperature overflows to an undefined share
+        probabilities = torch.softmax(torch.where(below == 0, below, below / self.temperature), -1)
         if self.top_k and self.top_k < logits.shape[-1]:
             least = probabilities.topk(self.top_k, -1).values[..., -1:]
             probabilities = probabilities.masked_fill(probabilities < least, 0)
@@ -65,6 +69,7 @@ class Sampling:
             before = ordered.cumsum(-1) - ordered
             total = ordered.sum(-1, keepdim=True)
             kept = torch.where(before < self.top_p * total, ordered, 0)
+            kept[..., :1] = ordered[..., :1]  # however small p is
             probabilities = torch.zeros_like(probabilities).scatter_(-1, order, kept)
         if self.min_p > 0:
             most = probabilities.amax(-1, keepdim=True)

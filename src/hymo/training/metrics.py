@@ -22,6 +22,9 @@ Record = dict[str, Any]
 SCHEMA = 1
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
+_TICK = 1e-5
+"""Least time between two records, in seconds."""
+_TAIL_BYTES = 1 << 16
 
 
 class Callback(Protocol):
@@ -42,6 +45,7 @@ class JsonlSink:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._files = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, EVENTS)}
+        self._last = max((_newest(folder / name) for name in self._files), default=0.0)
         for name, file in self._files.items():
             if file.tell() == 0:
                 self._write(name, {"schema": SCHEMA})
@@ -50,11 +54,16 @@ class JsonlSink:
 
     def on_metrics(self, record: Mapping[str, Any]) -> None:
         """Append numbers; what is not finite becomes null."""
-        self._write(METRICS, {"ts": time.time(), **record})
+        self._write(METRICS, {"ts": self._now(), **record})
 
     def on_event(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Append an event."""
-        self._write(EVENTS, {"ts": time.time(), "kind": kind, **fields})
+        self._write(EVENTS, {"ts": self._now(), "kind": kind, **fields})
+
+    def _now(self) -> float:
+        """The time, but after every record before: a resume tells by it what is obsolete, and clocks go back."""
+        self._last = max(time.time(), self._last + _TICK)
+        return self._last
 
     def close(self) -> None:
         """Close both files."""
@@ -71,6 +80,14 @@ class JsonlSink:
             if not self._failed:
                 print(f"{name}: cannot be written ({error.strerror}); training goes on without it", file=sys.stderr)
             self._failed = True
+
+
+def _newest(path: Path) -> float:
+    """The largest time among the last records of a file; 0 without one."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
+        records = parse_lines(stream.read().split(b"\n"))
+    return max((float(record["ts"]) for record in records if isinstance(record.get("ts"), int | float)), default=0.0)
 
 
 def _cut_short(path: Path) -> bool:

@@ -124,6 +124,11 @@ def _check_folder(folder: Path, config: HyMoConfig, extend: bool) -> bool:
     """Write what describes a new run, or compare with what is there; returns whether there is something to resume."""
     path = folder / CONFIG
     begun = bool(list_checkpoints(folder / CHECKPOINTS))
+    if begun and not path.exists():
+        raise UsageError(
+            f"{path}: missing, but the folder holds checkpoints. Copy it from one of them, or choose another name with "
+            "--set run.name=NAME."
+        )
     if not (path.exists() and (begun or read_jsonl(folder / METRICS))):
         write_text(path, dump_config(config))
         return False
