@@ -9,7 +9,6 @@ from torch import Tensor
 
 from hymo.core.errors import UsageError
 
-
 _HOTTEST = 1e6
 """All but uniform over any logits; far beyond it fp32 overflows."""
 
