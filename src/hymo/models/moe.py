@@ -67,7 +67,7 @@ class DeepSeekMoE(Float32Islands):
         # A recomputed block counts again in the backward pass: what is left of that must not reach a later evaluation.
         self._last_counts, self.balance_loss = None, None
         if self.training:
-            self._last_counts = torch.bincount(chosen.flatten(), minlength=self.config.n_routed_experts).detach()
+            self._last_counts = _count(chosen.flatten(), self.config.n_routed_experts)
             if self.config.balance_loss_alpha:
                 self.balance_loss = self._balance_loss(scores, chosen, x.shape[:2])
         if context.capacity and self.config.capacity_factor is not None:
@@ -96,14 +96,14 @@ class DeepSeekMoE(Float32Islands):
         flat = chosen.flatten()
         order = torch.argsort(flat, stable=True)
         x = tokens[order // k]
-        counts = torch.bincount(flat, minlength=self.config.n_routed_experts)
+        counts = _count(flat, self.config.n_routed_experts)
         w1, w3, w2 = (w.to(x.dtype) for w in (self.w1, self.w3, self.w2))
         if alone:
             w1, w3, w2 = (w[flat[order]] for w in (w1, w3, w2))
             counts = torch.ones_like(flat)
         h = F.silu(grouped_linear(x, w1, counts)) * grouped_linear(x, w3, counts)
         y = grouped_linear(h, w2, counts)
-        back = torch.argsort(order)
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         return (y[back].view(-1, k, y.shape[-1]) * weights[..., None].to(y.dtype)).sum(1)
 
     def _within_capacity(self, chosen: Tensor, rows: int, context: SequenceContext) -> Tensor:
@@ -144,19 +144,19 @@ class DeepSeekMoE(Float32Islands):
     def update_gate_bias(self) -> None:
         """Move the router bias by the load counted since the last call, once per optimizer step."""
         cfg = self.config
+        # Without a branch on the counts: reading them would make the host wait for the device in every step.
         counted = self.tokens_per_expert.sum()
-        if counted == 0:
-            return
-        load = self.tokens_per_expert / counted
-        self.load_ema.lerp_(load, cfg.moe_ema_alpha)
+        any_counted = (counted > 0).to(self.bias.dtype)
+        load = self.tokens_per_expert / counted.clamp_min(1)
+        self.load_ema.lerp_(load, cfg.moe_ema_alpha * any_counted)
         self.tokens_per_expert.zero_()
         if cfg.moe_bias_update == "sign":
             direction = torch.sign(1 / cfg.n_routed_experts - load)
         else:
             excess = self.load_ema * cfg.n_routed_experts - 1
             direction = torch.where(excess.abs() > cfg.moe_dead_band, -torch.sign(excess), 0.0)
-        self.bias += cfg.moe_bias_speed * direction
-        self.bias -= self.bias.mean()
+        self.bias += cfg.moe_bias_speed * any_counted * direction
+        self.bias -= any_counted * self.bias.mean()
 
     def after_step(self) -> None:
         """What the trainer calls once per optimizer step."""
@@ -185,6 +185,11 @@ class DeepSeekMoE(Float32Islands):
     def parameter_roles(self) -> dict[str, Role]:
         """The router on its own, everything else an expert."""
         return {"router": Role.ROUTER, "w1": Role.EXPERT, "w2": Role.EXPERT, "w3": Role.EXPERT}
+
+
+def _count(chosen: Tensor, experts: int) -> Tensor:
+    """How often each expert occurs in `chosen` (N,): int64 (E,). Unlike bincount, the host need not wait for it."""
+    return torch.zeros(experts, dtype=torch.int64, device=chosen.device).scatter_add_(0, chosen, torch.ones_like(chosen))
 
 
 def _capacity(config: ModelConfig, tokens: int) -> int:
