@@ -189,7 +189,7 @@ class DeepSeekMoE(Float32Islands):
 
 def _count(chosen: Tensor, experts: int) -> Tensor:
     """How often each expert occurs in `chosen` (N,): int64 (E,). Unlike bincount, the host need not wait for it."""
-    return torch.zeros(experts, dtype=torch.int64, device=chosen.device).scatter_add_(0, chosen, torch.ones_like(chosen))
+    return chosen.new_zeros(experts).scatter_add_(0, chosen, torch.ones_like(chosen))
 
 
 def _capacity(config: ModelConfig, tokens: int) -> int:
