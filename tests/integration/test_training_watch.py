@@ -27,10 +27,11 @@ from hymo.cli import main
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.load import dump_config
-from hymo.training.dashboard import duration, sparkline
-from hymo.training.follow import KEPT_LOSSES, RunFollower, Tail
+from hymo.training.dashboard import duration, plain_summary, sparkline
+from hymo.training.follow import KEPT_LOSSES, RunFollower, Tail, plain_line
 from hymo.training.lock import LOCK, Holder, claimed, holder
 from hymo.training.metrics import JsonlSink, read_jsonl, read_metrics
+from hymo.training.plot import curve
 from hymo.training.run import run_folder
 
 WATCH = [sys.executable, "-m", "hymo", "watch"]
@@ -205,12 +206,14 @@ def test_a_resume_takes_back_what_came_after_it(live: tuple[Path, JsonlSink]) ->
     for step in range(1, 9):
         sink.on_metrics(record(step))
     sink.on_metrics({"step": 8, "tokens": 2048, "split": "val", "val/loss": 3.0})
-    sink.on_event("interrupted", {"step": 8, "signal": 15})
+    sink.on_event("interrupted", {"step": 9, "signal": 15})
     run.poll()
-    assert (run.status, run.ended) == ("stopping", False)
-    sink.on_event("stop", {"step": 8, "tokens": 2048})
+    assert (run.status, run.ended, run.step) == ("stopping", False, 9)  # though step 9 has no record of numbers
+    sink.on_event("checkpoint_failed", {"step": 99})
+    sink.on_event("stop", {"step": 9, "tokens": 2304})
     run.poll()
-    assert (run.status, run.ended, run.step, run.val["step"]) == ("stopped", True, 8, 8)
+    assert (run.status, run.ended, run.step, run.val["step"]) == ("stopped", True, 9, 8)
+    assert run.train["tokens"] == 2304
     sink.on_event("resume", {"step": 5, "tokens": 1280})
     sink.on_event("continue", {"step": 5})
     assert [event["kind"] for event in run.poll()] == ["resume", "continue"]
@@ -347,6 +350,32 @@ def test_a_line_cut_short_by_a_crash_does_not_swallow_the_next(tmp_path: Path) -
         file.write('{"ts": 1, "step": 2, "tok')
     JsonlSink(tmp_path).on_metrics({"step": 3})
     assert [r["step"] for r in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 3]
+
+
+ODD: tuple[Any, ...] = (None, "x", [], {}, True, 1.5, 1e308, "\x1b[2J")
+
+
+def test_readers_survive_any_field_of_any_type(finished: Path, tmp_path: Path) -> None:
+    """One field of one record at a time, replaced or left out: records are skipped, never tracebacks."""
+    folder = Path(shutil.copytree(finished, tmp_path / "odd"))
+    for name in ("metrics.jsonl", "events.jsonl"):
+        lines = (finished / name).read_text().splitlines()
+        kinds = {json.loads(line).get("split") or json.loads(line).get("kind"): i for i, line in enumerate(lines)}
+        for index in kinds.values():
+            good = json.loads(lines[index])
+            for key in good:
+                for value in (*ODD, ...):
+                    record = {k: v for k, v in good.items() if k != key} | ({} if value is ... else {key: value})
+                    changed = [*lines[:index], json.dumps(record), *lines[index + 1 :]]
+                    (folder / name).write_text("\n".join(changed) + "\n")
+                    run = RunFollower(folder)
+                    for each in run.poll():
+                        assert plain_line(each, 12).isprintable()
+                    assert all(c == "\n" or c.isprintable() for c in plain_summary(run))
+                    records = read_metrics(folder)
+                    assert len(records) >= 13 or name == "events.jsonl"
+                    curve(records, "train/loss")
+        (folder / name).write_text("\n".join(lines) + "\n")
 
 
 def test_small_parts() -> None:

@@ -45,7 +45,7 @@ def facts(run: RunFollower) -> list[tuple[str, str]]:
     add("val bits/byte", "val/bits_per_byte", lambda v: f"{v:.4f} (step {val['step']})")
     rates = [val[name] for name in sorted(val) if name.startswith("val/acceptance_")]
     if rates:
-        rows.append(("drafts agreeing", " / ".join(f"{rate:.0%}" for rate in rates)))
+        rows.append(("drafts agreeing", " / ".join("-" if rate is None else f"{rate:.0%}" for rate in rates)))
     add("grad norm", "train/grad_norm")
     add("lr factor", "train/lr_factor")
     add("tok/s", "perf/tok_per_s", lambda v: f"{v:,.0f}")

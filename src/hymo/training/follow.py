@@ -75,11 +75,13 @@ class RunFollower:
     def poll(self) -> list[Record]:
         """Read what is new and take it in; return it in order of time. Events have `kind`, metrics `split`."""
         last = holder(self.folder)  # asked first: what a process wrote before it went is read below
-        new = sorted([*self._metrics.read(), *self._events.read()], key=lambda record: float(record.get("ts", 0)))
+        found = [record for record in self._metrics.read() if {"step", "split"} <= record.keys()]
+        found += [record for record in self._events.read() if "kind" in record]
+        new = sorted(found, key=lambda record: float(record.get("ts", 0)))
         for record in new:
             if "kind" in record:
                 self._take_event(record)
-            elif "step" in record:
+            else:
                 self._take_metrics(record)
             self._newest = max(self._newest, float(record.get("ts", 0)))
         if self._is_gone(last) and not self.ended:
@@ -160,6 +162,9 @@ class RunFollower:
             self.train |= {"step": step, "tokens": event.get("tokens", 0)}
             if self.val.get("step", 0) > step:
                 self.val = {}
+        elif event.get("step", 0) >= self.step and kind in ("checkpoint", "interrupted", "stop"):
+            # Not every step has a record, and these tell of steps that are done.
+            self.train |= {name: event[name] for name in ("step", "tokens") if name in event}
         if kind in _BEGINS:
             self.status = "running"
         elif kind == "interrupted":

@@ -127,4 +127,4 @@ def _validation_losses(checkpoint: Path) -> dict[int, float]:
     run = checkpoint.resolve().parent.parent
     if not (run / METRICS).is_file():
         return {}
-    return {r["step"]: r["val/loss"] for r in read_metrics(run, lambda record: record.get("split") == "val")}
+    return {r["step"]: r["val/loss"] for r in read_metrics(run, lambda record: "val/loss" in record)}

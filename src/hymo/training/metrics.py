@@ -22,6 +22,13 @@ Record = dict[str, Any]
 SCHEMA = 1
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
+_TYPES: dict[str, tuple[type, ...]] = {
+    "ts": (int, float),
+    "step": (int,),
+    "tokens": (int,),
+    "split": (str,),
+    "kind": (str,),
+}
 _TICK = 1e-5
 """Least time between two records, in seconds."""
 _TAIL_BYTES = 1 << 16
@@ -87,7 +94,7 @@ def _newest(path: Path) -> float:
     with path.open("rb") as stream:
         stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
         records = parse_lines(stream.read().split(b"\n"))
-    return max((float(record["ts"]) for record in records if isinstance(record.get("ts"), int | float)), default=0.0)
+    return max((float(record.get("ts", 0)) for record in records), default=0.0)
 
 
 def _cut_short(path: Path) -> bool:
@@ -104,7 +111,8 @@ def _plain(value: Any) -> Any:
 def parse_lines(lines: Iterable[bytes]) -> list[Record]:
     """The records among lines: JSON objects, without the one that states the schema.
 
-    A line cut short by a crash, or of zeros after a power loss, is no record.
+    A line cut short by a crash, or of zeros after a power loss, is no record, nor is one whose fields have other types
+    than a sink writes.
     """
     records = []
     for line in lines:
@@ -112,9 +120,16 @@ def parse_lines(lines: Iterable[bytes]) -> list[Record]:
             record = json.loads(line)
         except ValueError:  # of JSON, or of UTF-8
             continue
-        if isinstance(record, dict) and "schema" not in record:
+        if isinstance(record, dict) and "schema" not in record and all(map(_fits, record, record.values())):
             records.append(record)
     return records
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a field has the type that every reader may rely on; fields of events are free."""
+    if name in _TYPES:
+        return type(value) in _TYPES[name]
+    return "/" not in name or value is None or type(value) in (int, float) or name.startswith("data/")
 
 
 def read_jsonl(path: Path) -> list[Record]:

@@ -43,7 +43,7 @@ def plot_runs(folders: Sequence[Path], out: Path, metric: str | None = None, smo
     folders = list({folder.resolve(): folder for folder in folders}.values())
     runs = {label: read_metrics(folder) for label, folder in zip(_labels(folders), folders, strict=True)}
     for folder, records in zip(folders, runs.values(), strict=True):
-        if not any(record["split"] == "train" for record in records):
+        if not any(record.get("split") == "train" for record in records):
             raise UsageError(f"{folder}: no metrics to plot. Give the folder of a run that has trained.")
     names = ["train/loss", "val/bits_per_byte"] if metric is None else [metric]
     curves = {name: {label: curve(records, name) for label, records in runs.items()} for name in names}
@@ -54,7 +54,7 @@ def plot_runs(folders: Sequence[Path], out: Path, metric: str | None = None, smo
 
 def curve(records: Sequence[dict[str, Any]], name: str) -> Points:
     """(tokens, value) of the records that carry a number under this name."""
-    return [(r["tokens"], r[name]) for r in records if isinstance(r.get(name), (int, float))]
+    return [(r["tokens"], r[name]) for r in records if "tokens" in r and isinstance(r.get(name), (int, float))]
 
 
 def metric_names(records: Sequence[dict[str, Any]]) -> set[str]:
