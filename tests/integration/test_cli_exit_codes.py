@@ -162,6 +162,20 @@ data prepare RUN/metrics.jsonl --out FILE
 data prepare RUN/metrics.jsonl --out DATA
 data prepare RUN/metrics.jsonl --out OUT --tokenizer nope
 data prepare RUN/metrics.jsonl
+tokenizer
+tokenizer train
+tokenizer train RUN/metrics.jsonl
+tokenizer train MISSING --out OUT
+tokenizer train EMPTY --out OUT
+tokenizer train RUN/metrics.jsonl --out OUT --vocab-size 271
+tokenizer train RUN/metrics.jsonl --out OUT --limit-bytes 0
+tokenizer train RUN/metrics.jsonl --out OUT --weight 1 --weight 2
+tokenizer train RUN/metrics.jsonl --out OUT --weight -1
+tokenizer stats
+tokenizer stats byte
+tokenizer stats MISSING RUN/metrics.jsonl
+tokenizer stats EMPTY RUN/metrics.jsonl
+tokenizer stats byte MISSING
 config show
 config show MISSING
 config show hymo_tiny --set model.dmi=3

@@ -29,6 +29,7 @@ COMMANDS = (
     ("doctor", "hymo.cli.doctor:doctor", "Say what is installed, which fast paths are on, and why not."),
     ("config", "hymo.cli.config:app", "List presets and show resolved configurations."),
     ("data", "hymo.cli.data:app", "Turn text into training shards."),
+    ("tokenizer", "hymo.cli.tokenizer:app", "Train a tokenizer, and tell how it fits a text."),
 )
 """Name, import path and one line of help; the path is imported when the command is called or asked for its help."""
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from hymo.cli.options import Json
-from hymo.cli.output import count, log, print_json, print_table, size
+from hymo.cli.output import Progress, count, log, print_json, print_table, size
 
 app = App(name="data", help="Turn text into training shards.", result_action="return_value")
 
@@ -32,7 +32,7 @@ def prepare(
         inputs: JSONL (field "text") or plain text files, .gz, .xz and .zst included, or folders of them.
         out: Folder of the data set.
         validation: Fixed held-out file; may be repeated. Without one, 1.5 % each become validation and test.
-        tokenizer: "byte", the only one of this version.
+        tokenizer: "byte", or the path of a tokenizer.json or its folder (see `hymo tokenizer train`).
         seed: Seed of the order of documents.
         overwrite: Replace a data set that is already there.
         json: Write the manifest's summary as JSON.
@@ -49,7 +49,7 @@ def prepare(
         validation_inputs=validation,
         seed=seed,
         overwrite=overwrite,
-        progress=_Progress() if sys.stderr.isatty() else None,
+        progress=Progress() if sys.stderr.isatty() else None,
     )
     if json:
         summary = dataclasses.asdict(manifest)
@@ -65,17 +65,3 @@ def prepare(
     print(f"{manifest.duplicates:,} duplicates dropped, {sum(manifest.quarantined.values()):,} documents quarantined")
     for warning in manifest.warnings:
         log(f"warning: {warning}")
-
-
-class _Progress:
-    """One line on a terminal that is rewritten at every whole per cent."""
-
-    def __init__(self) -> None:
-        self._shown = ("", -1)
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        percent = 100 * done // total if total else 100
-        if (phase, percent) != self._shown:
-            self._shown = (phase, percent)
-            end = "\n" if percent == 100 else ""
-            print(f"\r{phase} {percent:3d} % of {size(total)}", end=end, file=sys.stderr, flush=True)

@@ -58,6 +58,21 @@ def _print_rich(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     Console().print(table)
 
 
+class Progress:
+    """One line on a terminal that is rewritten at every whole per cent of some bytes."""
+
+    def __init__(self) -> None:
+        self._shown = ("", -1)
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Show that `done` of `total` bytes of `phase` are done."""
+        percent = 100 * done // total if total else 100
+        if (phase, percent) != self._shown:
+            self._shown = (phase, percent)
+            end = "\n" if percent == 100 else ""
+            print(f"\r{phase} {percent:3d} % of {size(total)}", end=end, file=sys.stderr, flush=True)
+
+
 def count(number: float) -> str:
     """Format a count with a decimal prefix: 1.13 B, 434.5 M, 80.2 k."""
     return _scaled(number, _DECIMAL, "")

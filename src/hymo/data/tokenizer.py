@@ -16,8 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hymo.core.errors import DataError, UsageError
+from hymo.core.files import write_text
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+TOKENIZER = "tokenizer.json"
+"""Name of a trained tokenizer's file."""
 
 
 class Tokenizer(Protocol):
@@ -45,6 +48,9 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str | bytes) -> NDArray[np.int64]:
         """Return the ids of `text`, shape (n,), without any special id."""
+
+    def encode_batch(self, texts: Sequence[str | bytes]) -> list[NDArray[np.unsignedinteger[Any]]]:
+        """Return the ids of each text in the type that shards store: uint16, or uint32 from 65,536 entries on."""
 
     def decode(self, ids: Ids) -> str:
         """Return the text of `ids`; specials add nothing, bytes that are not UTF-8 become U+FFFD."""
@@ -82,6 +88,14 @@ class ByteTokenizer:
                 ) from error
         return np.frombuffer(text, dtype=np.uint8).astype(np.int64) + self.n_specials
 
+    def encode_batch(self, texts: Sequence[str | bytes]) -> list[NDArray[np.unsignedinteger[Any]]]:
+        """Return the ids of each text as uint16.
+
+        Raises:
+            DataError: as `encode`.
+        """
+        return [self.encode(text).astype(np.uint16) for text in texts]
+
     def decode_bytes(self, ids: Ids) -> bytes:
         """Return the bytes of `ids`; specials add nothing.
 
@@ -105,11 +119,51 @@ class ByteTokenizer:
 
 
 def load_tokenizer(spec: str | Path) -> Tokenizer:
-    """Return the tokenizer called `spec`; this version knows ``"byte"``.
+    """Return the tokenizer that `spec` names.
+
+    Args:
+        spec: ``"byte"``, or the path of a ``tokenizer.json`` or of a folder that holds one. A relative path starts at
+            the current folder, wherever the spec is written.
 
     Raises:
-        UsageError: any other spec.
+        UsageError: neither of them.
+        DataError: the file is damaged, or is no tokenizer that HyMo can use.
     """
     if str(spec) == ByteTokenizer.name:
         return ByteTokenizer()
-    raise UsageError(f"unknown tokenizer '{spec}': this version of HyMo has 'byte' only. Use that one.")
+    path = Path(spec)
+    file = path / TOKENIZER if path.is_dir() else path
+    if not file.is_file():
+        reason = f"that folder holds no {TOKENIZER}" if path.is_dir() else "no such file or folder"
+        raise UsageError(
+            f"tokenizer '{spec}': {reason}. Give 'byte', or the path of a {TOKENIZER} or its folder; "
+            "`hymo tokenizer train` makes one."
+        )
+    from hymo.data.bpe import BPETokenizer
+
+    return BPETokenizer.load(file, str(spec))
+
+
+def tokenizer_of_run(spec: str, *folders: Path) -> Tokenizer:
+    """Return the tokenizer that a run was trained with: the copy in the first of `folders` that has one, else `spec`.
+
+    Raises:
+        UsageError, DataError: as in `load_tokenizer`.
+    """
+    copies = (folder / TOKENIZER for folder in folders if spec != ByteTokenizer.name)
+    return load_tokenizer(next((copy for copy in copies if copy.is_file()), spec))
+
+
+def keep_copy(tokenizer: Tokenizer, folder: Path) -> None:
+    """Put the file of a trained tokenizer into a run's folder, so that the run can be used where the original is not.
+
+    Raises:
+        StorageError, UsageError: the folder cannot be written.
+    """
+    if isinstance(tokenizer, ByteTokenizer):
+        return
+    from hymo.data.bpe import BPETokenizer
+
+    assert isinstance(tokenizer, BPETokenizer)
+    if not (folder / TOKENIZER).exists() or not tokenizer.file.samefile(folder / TOKENIZER):
+        write_text(folder / TOKENIZER, tokenizer.file.read_text(encoding="utf-8"))
