@@ -21,6 +21,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, check_state, initial, working_dtype
@@ -118,17 +119,19 @@ def _chunked(
     qc, kc, vc = (layout.pack(x.flatten(0, 1).to(dtype)) for x in (q, k, v))  # (n, H, C, ·)
     bc, gc = (layout.pack(x.flatten(0, 1).to(dtype)) for x in (beta, log_alpha))  # (n, H, C)
     G = gc.cumsum(-1)
-    keep = torch.ones(size, size, dtype=torch.bool, device=v.device).tril()
+    # Sums of gates over exactly the rows they span, and no exponential of a row's distance to itself: gradients of
+    # order 1 would meet there with both signs, and their rounding would drown those of gates that forget at once.
+    after = F.pad(gc[..., 1:], (0, 1)).flip(-1).cumsum(-1).flip(-1)
+    below = torch.ones(size, size, dtype=torch.bool, device=v.device).tril(-1)
     # The mask comes before exp: above the diagonal the exponent is positive and could overflow.
-    gamma = (G[..., :, None] - G[..., None, :]).masked_fill(~keep, -torch.inf).exp()
-    lower = (bc[..., None] * gamma * (kc @ kc.transpose(-1, -2))).tril(-1)
+    gamma = (G[..., :, None] - G[..., None, :]).masked_fill(~below, -torch.inf).exp()
+    lower = bc[..., None] * gamma * (kc @ kc.transpose(-1, -2))
     right = torch.cat((bc[..., None] * vc, (bc * G.exp())[..., None] * kc), -1)
     solved = torch.linalg.solve_triangular(lower, right, upper=False, unitriangular=True)
     values, keys = solved.split((v.shape[-1], k.shape[-1]), -1)  # U = values - keys @ S_in
-    read = gamma * (qc @ kc.transpose(-1, -2))
-    total = G[..., -1:]
-    write = (kc * (total - G).exp()[..., None]).transpose(-1, -2)  # (n, H, K, C)
-    decay = total.exp()[..., None]
+    read = gamma * (qc @ kc.transpose(-1, -2)) + torch.diag_embed((qc * kc).sum(-1))
+    write = (kc * after.exp()[..., None]).transpose(-1, -2)  # (n, H, K, C)
+    decay = gc.sum(-1)[..., None, None].exp()
     put, erase = write @ values, write @ keys
 
     entering, final = layout.scan(state, lambda s, chunk: decay[chunk] * s + put[chunk] - erase[chunk] @ s)

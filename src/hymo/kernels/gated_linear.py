@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hymo.core.errors import UsageError
@@ -198,7 +199,8 @@ class _Chunked(torch.autograd.Function):
         by_rate = rate.squeeze(1)  # (H, S)
         # What flows across each token, state by state: formed from gates, not from their running sums, whose rounding
         # would drown the rates' gradient where slow and fast steps meet.
-        across = x.flip(-2).cumsum(-2).flip(-2) + (y.cumsum(-2) - y) + w[..., None, :]
+        before = F.pad(y[..., :-1, :], (0, 0, 1, 0)).cumsum(-2)  # no cumsum less y: the last row's y can dwarf the rest
+        across = x.flip(-2).cumsum(-2).flip(-2) + before + w[..., None, :]
         dg = torch.einsum("nhcs,hs->nhc", across, by_rate)
         drate = torch.einsum("nhcs,nhc->hs", across, gates)
         diagonal = torch.diagonal(P, dim1=-2, dim2=-1)[..., None]

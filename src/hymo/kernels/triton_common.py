@@ -35,6 +35,25 @@ def dot(x, y, operand: tl.constexpr):
 
 
 @triton.jit
+def turned_operand(x, operand: tl.constexpr):
+    """x^T as the right operand of a product, for an x that is a product's result.
+
+    The registers that hold x hold x^T as an operand. Rounding comes after turning, because the compiler takes a turned
+    operand of 16 bits through shared memory.
+    """
+    return tl.trans(x).to(operand)
+
+
+@triton.jit
+def right_operand(x, operand: tl.constexpr):
+    """x as the right operand of a product, for an x that is a product's result: by way of shared memory.
+
+    Left alone, the compiler would exchange it between threads in several times as many instructions.
+    """
+    return tl.trans(tl.trans(x).to(operand))
+
+
+@triton.jit
 def exp2(x):
     """2^x by the special-function unit, denormal results flushed to zero.
 

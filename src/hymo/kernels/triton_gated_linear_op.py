@@ -83,7 +83,7 @@ def _constants(d_state: int, width: int, config: LinearConfig, x: Tensor) -> dic
 
 
 def _scan(
-    states: Tensor, gates: Tensor, A_log: Tensor, outer: Tensor | None, cut: Segments, transposed: bool, reverse: bool
+    states: Tensor, gates: Tensor, A_log: Tensor, outer: Tensor | None, cut: Segments, reverse: bool
 ) -> None:
     heads, d_state = A_log.shape
     sequences = cut.spans.shape[0]
@@ -100,7 +100,6 @@ def _scan(
         S=d_state,
         D=size // d_state,
         BLOCK=256,
-        TRANSPOSED=transposed,
         REVERSE=reverse,
         HAS_OUTER=outer is not None,
         num_warps=2,
@@ -128,7 +127,7 @@ def _forward(
         kernels.summarise[grid](
             v, b, g, A_log, entering, gates, cut.table, heads, *v.stride(), *b.stride(), *g.stride(), **summary
         )
-        _scan(entering, gates, A_log, state, cut, transposed=False, reverse=False)
+        _scan(entering, gates, A_log, state, cut, reverse=False)
         first = entering
     kernels.forward[grid](
         v, b, c, g, A_log, final if first is None else first, final, o, cut.table, heads,
@@ -173,35 +172,32 @@ def _backward(
     constants = _constants(d_state, width, config, v)
     grid = (count * heads,)
     kept = torch.float32 if v.dtype is torch.float32 else torch.bfloat16
-    tiles = v.new_empty((cut.tiles, heads, width, d_state), dtype=kept)
-    leaving = v.new_empty((count if cut.scanned else 0, heads, width, d_state), dtype=torch.float32)
-    gates = v.new_empty((count, heads), dtype=torch.float32)
+    tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=kept)
     dv, db, dc, dg = v.new_empty(v.shape), b.new_empty(b.shape), c.new_empty(c.shape), g.new_empty(g.shape)
-    by_read = g.new_empty(g.shape, dtype=torch.float32)
-    parts = v.new_empty((2, count, heads, d_state), dtype=torch.float32)
-    inputs = (*v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride())
+    parts = v.new_empty((count, heads, d_state), dtype=torch.float32)
+    outer = dfinal
     if cut.scanned:
+        leaving = v.new_empty((count, heads, d_state, width), dtype=torch.float32)
+        gates = v.new_empty((count, heads), dtype=torch.float32)
         summary = dict(constants, TILE=max(config.tile, 32))
         kernels.summarise_gradient[grid](
             c, g, rates, do, leaving, gates, cut.table, heads, *c.stride(), *g.stride(), *do.stride(), **summary
         )
-    kernels.read_gradient[grid](
-        v, b, c, g, rates, do, tiles if first is None else first, tiles, dc, by_read, parts[0],
-        cut.table, heads, *inputs, length, HAS_STATE=first is not None, **dict(constants, num_stages=config.stages),
-    )  # fmt: skip
-    outer = dfinal
-    if cut.scanned:
-        _scan(leaving, gates, rates, dfinal, cut, transposed=True, reverse=True)
+        _scan(leaving, gates, rates, dfinal, cut, reverse=True)
         outer = leaving
+    staged = dict(constants, num_stages=config.stages)
+    kernels.states[grid](
+        v, b, g, rates, tiles if first is None else first, tiles, cut.table, heads,
+        *v.stride(), *b.stride(), *g.stride(), HAS_STATE=first is not None, **staged,
+    )  # fmt: skip
     has_initial = state is not None
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
-    kernels.write_gradient[grid](
-        v, b, c, g, rates, do, tiles, tiles if outer is None else outer, by_read, dv, db, dg, parts[1], dinitial,
-        cut.table, heads, *inputs, length,
-        HAS_LEAVING=outer is not None, TURNED=cut.scanned, HAS_INITIAL=has_initial,
-        **dict(constants, num_stages=config.stages),
+    kernels.backward[grid](
+        v, b, c, g, rates, do, tiles, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
+        cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length,
+        HAS_LEAVING=outer is not None, HAS_INITIAL=has_initial, **staged,
     )  # fmt: skip
-    return dv, db, dc, dg, parts.sum((0, 1)).to(A_log.dtype), dinitial
+    return dv, db, dc, dg, parts.sum(0).to(A_log.dtype), dinitial
 
 
 def _backward_fake(
