@@ -352,6 +352,43 @@ def test_any_iterator_of_batches_trains_and_an_early_end_is_told(small: HyMoConf
         Trainer(config, iter(data[:3])).train()
 
 
+GOOD = windows(1, 2, 64)[0]
+CUT = np.array([0, 65, 130], np.int32)
+TAKEN: dict[str, Any] = {
+    "uint16": {"tokens": GOOD.astype(np.uint16)},
+    "read only": {"tokens": np.broadcast_to(GOOD[:1], (2, 65))},
+    "backwards": {"tokens": GOOD[:, ::-1]},
+    "nested lists": {"tokens": GOOD.tolist(), "cu_seqlens": CUT.tolist()},
+    "tensors": {"tokens": torch.from_numpy(GOOD).int(), "cu_seqlens": torch.from_numpy(CUT)},
+}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "an id too large": ({"tokens": np.where(GOOD.max() == GOOD, 259, GOOD)}, r"token 259 is not in 0\.\.258"),
+    "a negative id": ({"tokens": GOOD - 259}, r"token -\d+ is not in"),
+    "fractions": ({"tokens": GOOD / 2}, "float64 instead of integers"),
+    "one dimension": ({"tokens": GOOD[0]}, r"shape \(65,\)"),
+    "no target": ({"tokens": GOOD[:, :1]}, r"shape \(2, 1\)"),
+    "no row": ({"tokens": GOOD[:0]}, r"shape \(0, 65\)"),
+    "ragged": ({"tokens": [[5, 6], [7]]}, "no array of integers"),
+    "text": ({"tokens": "text"}, "no array of integers"),
+    "another name": ({"input_ids": GOOD}, "without 'tokens'"),
+    "no mapping": ([GOOD], "is list without 'tokens'"),
+    "boundaries that end early": ({"tokens": GOOD, "cu_seqlens": CUT[:2]}, "must rise from 0 to 130"),
+    "fractional boundaries": ({"tokens": GOOD, "cu_seqlens": CUT / 1}, "cu_seqlens: torch.float64 instead"),
+}
+
+
+@pytest.mark.parametrize("kind", [*TAKEN, *REFUSED])
+def test_batches_from_outside_are_checked(small: HyMoConfig, kind: str) -> None:
+    config = plain(derive_config(small, scheduler={"total_steps": 2}), micro_batch_size=2, grad_accum_steps=1)
+    batch, says = (TAKEN[kind], "") if kind in TAKEN else REFUSED[kind]
+    trainer = Trainer(config, iter([{"tokens": GOOD}, batch]))
+    if kind in TAKEN:
+        assert trainer.train().step == 2
+        return
+    with pytest.raises(DataError, match=rf"^step 2, micro-batch 0: .*{says}"):
+        trainer.train()
+
+
 def test_bf16_computes_on_a_copy_and_updates_fp32_masters(small: HyMoConfig) -> None:
     losses = {}
     data = [{"tokens": t} for t in windows(4, 2, 64)] * 3

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,8 +24,9 @@ from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
 from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
-from hymo.models import HyMo, Window, build_hymo, split_window
+from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
+from hymo.training.batches import Batch, to_window
 from hymo.training.checkpointer import Checkpointer, restore_rng, training_state
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
@@ -34,8 +34,6 @@ from hymo.training.precision import WorkingCopy
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
 from hymo.training.stopping import Interrupted, StopRequest
-
-Batch = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,8 @@ class Trainer:
         """Run to the last step, or until a signal; validate and save on the way.
 
         Raises:
-            TrainingError: too many non-finite steps in a row.
-            DataError: the data ended early.
+            TrainingError: too many non-finite steps in a row, or the data ended early.
+            DataError: a batch that the model cannot take.
         """
         cfg = self.config.training
         meter = _Meter(self.config, self.device)
@@ -187,7 +185,8 @@ class Trainer:
                     f"step {self.step}: the data ended after {len(batches)} of {accumulate} micro-batches. "
                     "Give more data, or lower scheduler.total_steps."
                 )
-        return [split_window(_tensor(b["tokens"]).long(), _tensor(b.get("cu_seqlens"))) for b in batches]
+        vocabulary = self.config.model.vocab_size
+        return [to_window(b, vocabulary, f"step {self.step + 1}, micro-batch {i}") for i, b in enumerate(batches)]
 
     def _data_hash(self) -> dict[str, str]:
         """What identifies the last batch, for `hymo replay` to compare with; only a loader's can be rebuilt."""
@@ -466,7 +465,3 @@ def resolve_device(name: str) -> torch.device:
     if not present[name]:
         raise UsageError(f"run.device: no {name} device here. Use auto or cpu.")
     return torch.device(name)
-
-
-def _tensor(value: Any) -> Any:
-    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
