@@ -162,7 +162,6 @@ data prepare RUN/metrics.jsonl --out FILE
 data prepare RUN/metrics.jsonl --out DATA
 data prepare RUN/metrics.jsonl --out OUT --tokenizer nope
 data prepare RUN/metrics.jsonl
-tokenizer
 tokenizer train
 tokenizer train RUN/metrics.jsonl
 tokenizer train MISSING --out OUT

@@ -26,7 +26,7 @@ from hymo.data import ByteTokenizer, load_tokenizer, sample_paths
 from hymo.data import bpe as module
 from hymo.data.bpe import SPECIALS, SPLIT, BPETokenizer, byte_letters, read_vocabulary
 from hymo.data.bpe_training import sample_of, train
-from hymo.data.tokenizer import TOKENIZER, keep_copy, tokenizer_of_run
+from hymo.data.tokenizer import TOKENIZER, keep_copy, tokenizer_for_run, tokenizer_of_run
 
 SPECIAL_TEXTS = [*SPECIALS[:4], "<|", "|>", "<|endoftext", "endoftext|>", "<|endoftext|><|endoftext|>"]
 ALL_CHARACTERS = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000]
@@ -511,20 +511,29 @@ def test_specs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert "'byte'" in str(caught.value)
 
 
-def test_a_copy_replaces_the_original(folder: Path, tmp_path: Path) -> None:
+def test_a_run_keeps_a_copy(folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    run.mkdir()
+    step = run / "checkpoints" / "step-00000003"
+    step.mkdir(parents=True)
+    for place in (run, step):
+        (place / "config.yaml").touch()
     original = load_tokenizer(folder)
     keep_copy(ByteTokenizer(), run)
-    assert list(run.iterdir()) == []
+    assert not (run / TOKENIZER).exists()
+    assert tokenizer_of_run(str(folder), run).name == str(folder)
     keep_copy(original, run)
     keep_copy(load_tokenizer(run), run)
     assert (run / TOKENIZER).read_bytes() == (folder / TOKENIZER).read_bytes()
-    assert tokenizer_of_run("no/longer/there", tmp_path, run).fingerprint() == original.fingerprint()
-    assert tokenizer_of_run(str(folder), tmp_path).name == str(folder)
-    assert isinstance(tokenizer_of_run("byte", run), ByteTokenizer)
-    with pytest.raises(UsageError, match="no such file"):
-        tokenizer_of_run("no/longer/there", tmp_path)
+    for place in (run, step):
+        assert tokenizer_of_run("no/longer/there", place).fingerprint() == original.fingerprint()
+        assert tokenizer_of_run(str(folder), place).name == str(run / TOKENIZER)
+        assert isinstance(tokenizer_of_run("byte", place), ByteTokenizer)
+    assert tokenizer_for_run("no/longer/there", run).name == str(run / TOKENIZER)
+    assert tokenizer_for_run(str(folder), run).name == str(folder)
+    (run / "config.yaml").unlink()  # a tokenizer beside other things than a run
+    for find in (tokenizer_of_run, tokenizer_for_run):
+        with pytest.raises(UsageError, match="no such file"):
+            find("no/longer/there", run)
 
 
 def test_a_large_vocabulary_is_stored_in_32_bits(tok: BPETokenizer, folder: Path) -> None:

@@ -34,7 +34,7 @@ def evaluate(
         json: Write JSON.
     """
     from hymo.core.errors import UsageError
-    from hymo.data import EvaluationWindows, load_tokenizer, open_split
+    from hymo.data import EvaluationWindows, open_split, tokenizer_of_run
     from hymo.evaluation.perplexity import evaluate as run
     from hymo.models.checkpoint import load_model
     from hymo.training.trainer import resolve_device
@@ -43,7 +43,7 @@ def evaluate(
     source = str(data) if data is not None else config.run.data
     if source is None:
         raise UsageError("eval: the run names no data set; pass --data DIR.")
-    tokenizer = load_tokenizer(config.run.tokenizer)
+    tokenizer = tokenizer_of_run(config.run.tokenizer, checkpoint)
     windows = EvaluationWindows(
         open_split(source, split, tokenizer),
         config.training.seq_len,

@@ -83,10 +83,10 @@ def _print_json(run: Path, result: Replay, samples: list[Sample], losses: TokenL
 
 
 def _print_text(run: Path, result: Replay, samples: list[Sample], losses: TokenLosses | None) -> None:
-    from hymo.data import load_tokenizer
+    from hymo.data import tokenizer_of_run
     from hymo.training.follow import printable
 
-    tokenizer = load_tokenizer(result.config.run.tokenizer)
+    tokenizer = tokenizer_of_run(result.config.run.tokenizer, run)
     verdict = {None: "not recorded for this step", True: "equal to the recorded one", False: "DIFFERENT"}[result.equal]
     print(f"{run}, step {result.step}: hash {result.hash}, {verdict}")
     if losses is not None:

@@ -365,7 +365,7 @@ class RunConfig:
     data: str | None = None
     """Folder written by `hymo data prepare`."""
     tokenizer: str = "byte"
-    """`byte`; trained tokenizers come with a later version."""
+    """`byte`, or the path of a tokenizer.json or its folder, from the current folder; a run keeps a copy."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device to train on; auto takes the fastest present."""
 

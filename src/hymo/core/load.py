@@ -119,7 +119,8 @@ def config_hash(config: HyMoConfig) -> str:
     tree = {name: _plain_group(getattr(config, name)) for name in GROUPS if name != "run"}
     for name in _CADENCE:
         del tree["training"][name]
-    tree["run"] = {"tokenizer": config.run.tokenizer}
+    # Which trained tokenizer it is shows in the data's fingerprint; where its file lies decides nothing.
+    tree["run"] = {"tokenizer": "byte" if config.run.tokenizer == "byte" else "trained"}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 

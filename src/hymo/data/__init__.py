@@ -6,7 +6,7 @@ from hymo.data.loader import PackedLoader
 from hymo.data.prepare import prepare
 from hymo.data.sample import sample_paths
 from hymo.data.sources import Fields
-from hymo.data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from hymo.data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of_run
 
 __all__ = [
     "ByteTokenizer",
@@ -21,5 +21,6 @@ __all__ = [
     "open_split",
     "prepare",
     "sample_paths",
+    "tokenizer_of_run",
     "verify_dataset",
 ]

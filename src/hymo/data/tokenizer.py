@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hymo.core.errors import DataError, UsageError
 from hymo.core.files import write_text
+from hymo.core.load import CONFIG
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 TOKENIZER = "tokenizer.json"
@@ -144,14 +145,32 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     return BPETokenizer.load(file, str(spec))
 
 
-def tokenizer_of_run(spec: str, *folders: Path) -> Tokenizer:
-    """Return the tokenizer that a run was trained with: the copy in the first of `folders` that has one, else `spec`.
+def tokenizer_of_run(spec: str, place: Path) -> Tokenizer:
+    """Return the tokenizer that a run was trained with: the copy in its folder if it has one, else `spec`.
+
+    Args:
+        spec: `run.tokenizer` of its configuration.
+        place: the run's folder or one of its checkpoints.
 
     Raises:
         UsageError, DataError: as in `load_tokenizer`.
     """
-    copies = (folder / TOKENIZER for folder in folders if spec != ByteTokenizer.name)
-    return load_tokenizer(next((copy for copy in copies if copy.is_file()), spec))
+    if spec != ByteTokenizer.name:
+        place = place.resolve()
+        for folder in (place, *place.parents[:2]):
+            if (folder / TOKENIZER).is_file() and (folder / CONFIG).is_file():
+                return load_tokenizer(folder / TOKENIZER)
+    return load_tokenizer(spec)
+
+
+def tokenizer_for_run(spec: str, folder: Path) -> Tokenizer:
+    """Return the tokenizer to train with: `spec`, or the copy in the run's folder where `spec` is no longer there.
+
+    Raises:
+        UsageError, DataError: as in `load_tokenizer`.
+    """
+    gone = spec != ByteTokenizer.name and not Path(spec).exists()
+    return tokenizer_of_run(spec, folder) if gone else load_tokenizer(spec)
 
 
 def keep_copy(tokenizer: Tokenizer, folder: Path) -> None:

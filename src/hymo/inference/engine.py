@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hymo.core.errors import UsageError
-from hymo.data.tokenizer import Tokenizer, load_tokenizer
+from hymo.data.tokenizer import Tokenizer, tokenizer_of_run
 from hymo.inference.sampling import Sampling
 from hymo.models import HyMo
 from hymo.models.checkpoint import load_model
@@ -118,9 +118,9 @@ class Engine:
     def from_checkpoint(cls, path: str | Path, device: str = "cpu") -> Engine:
         """Load the model and the tokenizer of a checkpoint, or of a run's newest whole one."""
         model, config, manifest = load_model(path, device)
-        tokenizer = load_tokenizer(config.run.tokenizer)
+        tokenizer = tokenizer_of_run(config.run.tokenizer, Path(path))
         if manifest.tokenizer and tokenizer.fingerprint() != manifest.tokenizer:
-            raise UsageError(f"{config.run.tokenizer}: is not the tokenizer that {path} was trained with.")
+            raise UsageError(f"{tokenizer.name}: is not the tokenizer that {path} was trained with.")
         return cls(model, tokenizer)
 
     @property

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, UsageError
 from hymo.core.load import CONFIG, run_config
-from hymo.data import Tokenizer, load_tokenizer, open_split
+from hymo.data import Tokenizer, open_split, tokenizer_of_run
 from hymo.data.loader import Batch, Span, batch_digest
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 from hymo.models import split_window
@@ -96,7 +96,7 @@ def replay(run: Path, step: int) -> Replay:
         raise UsageError(f"step {step}: {run} has steps 1 to {config.total_steps}, counted as in metrics.jsonl.")
     if config.run.data is None:
         raise UsageError(f"{run / CONFIG}: run.data is not set, so its batches cannot be rebuilt.")
-    tokenizer = load_tokenizer(config.run.tokenizer)
+    tokenizer = tokenizer_of_run(config.run.tokenizer, run)
     loader = training_loader(config, open_split(config.run.data, "train", tokenizer))
     cfg = config.training
     pieces = cfg.grad_accum_steps * cfg.dp_size

@@ -1,7 +1,7 @@
 """From a configuration to a trainer with everything around it: the run folder, its data, its sinks, its checkpoints.
 
-A run folder holds config.yaml (resolved), env.json (a list: one entry per start of a process), metrics.jsonl,
-events.jsonl, checkpoints/, eval/ and plots/.
+A run folder holds config.yaml (resolved), tokenizer.json (a copy, unless the tokenizer is `byte`), env.json (a list:
+one entry per start of a process), metrics.jsonl, events.jsonl, checkpoints/, eval/ and plots/.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from hymo.core.errors import ConfigError, UsageError
 from hymo.core.files import flush, write_text, writing
 from hymo.core.load import CONFIG, config_hash, dump_config, load_config, same_but_for_length
 from hymo.core.version import VERSION, commit
-from hymo.data import EvaluationWindows, PackedLoader, Split, load_tokenizer, open_split
+from hymo.data import EvaluationWindows, PackedLoader, Split, open_split
+from hymo.data.tokenizer import keep_copy, tokenizer_for_run
 from hymo.models.checkpoint import CHECKPOINTS, Manifest, list_checkpoints, verified
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.lock import claimed
@@ -66,7 +67,8 @@ def open_run(
     resolve_device(config.run.device)
     if config.run.data is None:
         raise UsageError("run.data: not set. Prepare text with `hymo data prepare`, then pass --data DIR.")
-    tokenizer = load_tokenizer(config.run.tokenizer)
+    folder = run_folder(config)
+    tokenizer = tokenizer_for_run(config.run.tokenizer, folder)
     if tokenizer.vocab_size > config.model.vocab_size:
         raise ConfigError(
             f"model.vocab_size: {config.model.vocab_size} is below the tokenizer's {tokenizer.vocab_size}. Raise it."
@@ -80,9 +82,10 @@ def open_run(
         validation = EvaluationWindows(
             heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len, tokenizer=tokenizer
         )
-    folder = run_folder(config)
     with claimed(folder):
         resuming = _check_folder(folder, config, extend)
+        if not resuming:
+            keep_copy(tokenizer, folder)
         sink = JsonlSink(folder)
         every: list[Callback] = [sink, *callbacks]
         saver = Checkpointer(folder / CHECKPOINTS, dump_config(config), cfg.keep_last, cfg.keep_every)
