@@ -12,9 +12,9 @@ from hymo.cli import main
 from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
 from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
-from hymo.training import Trainer
 from hymo.training.metrics import read_jsonl, read_metrics
 from hymo.training.run import open_run, run_folder
+from training_helpers import stop_after
 
 PHASES = {"warmup_frac": 0.25, "stable_frac": 0.5, "decay_frac": 0.25, "total_steps": 8}
 """Of 8 steps: 2 to warm up, 4 stable, 2 to decay."""
@@ -91,17 +91,6 @@ def test_a_lengthened_run_is_the_run_that_was_planned_so(small: HyMoConfig) -> N
     assert rates(run) == rates(other)
     ours, theirs = load_model(run)[0].state_dict(), load_model(other)[0].state_dict()
     assert all(ours[name].equal(theirs[name]) for name in theirs)
-
-
-def stop_after(trainer: Trainer, step: int) -> None:
-    original = trainer._between_steps
-
-    def between(stop: Any) -> None:
-        original(stop)
-        if trainer.step == step:
-            stop.signal = 15
-
-    trainer._between_steps = between  # type: ignore[method-assign]
 
 
 def test_an_interrupted_run_goes_on_in_place_and_so_does_an_interrupted_extension(small: HyMoConfig) -> None:

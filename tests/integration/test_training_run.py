@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,6 +26,7 @@ from hymo.training.metrics import EVENTS, read_jsonl
 from hymo.training.run import open_run, run_folder
 from hymo.training.trainer import flags_without_effect
 from hymo.training.view import RunView
+from training_helpers import stop_after
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,13 +37,7 @@ def git(*words: str) -> str:
 
 def test_a_run_says_which_code_it_ran_and_keeps_every_start(small: HyMoConfig) -> None:
     with open_run(small) as trainer:
-        between = trainer._between_steps
-
-        def stop_after_two(stop: Any) -> None:
-            between(stop)
-            stop.signal = 15 if trainer.step == 2 else None
-
-        trainer._between_steps = stop_after_two  # type: ignore[method-assign]
+        stop_after(trainer, 2)
         trainer.train()
     with open_run(small) as trainer:
         trainer.train()

@@ -23,6 +23,7 @@ from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
 from hymo.training import Trainer
 from hymo.training.metrics import JsonlSink, read_jsonl, read_metrics
 from hymo.training.run import open_run, run_folder
+from training_helpers import stop_after
 
 
 class Recorder:
@@ -115,18 +116,6 @@ def test_loss_is_the_mean_over_all_valid_targets(small: HyMoConfig) -> None:
     recorder = Recorder()
     Trainer(config, iter([{"tokens": tokens, "cu_seqlens": bounds}]), callbacks=[recorder], model=model).train()
     assert recorder.metrics[0]["train/loss"] == pytest.approx(total / count, rel=1e-5)
-
-
-def stop_after(trainer: Trainer, step: int) -> None:
-    """Make the trainer believe that a signal came after `step`."""
-    original = trainer._between_steps
-
-    def between(stop: Any) -> None:
-        original(stop)
-        if trainer.step == step:
-            stop.signal = 15
-
-    trainer._between_steps = between  # type: ignore[method-assign]
 
 
 def test_interrupt_saves_and_tells_its_code(small: HyMoConfig) -> None:

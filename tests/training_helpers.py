@@ -1,0 +1,19 @@
+"""What several tests of the trainer do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hymo.training import Trainer
+
+
+def stop_after(trainer: Trainer, step: int) -> None:
+    """Make the trainer believe that a SIGTERM came after `step`."""
+    original = trainer._between_steps
+
+    def between(stop: Any) -> None:
+        original(stop)
+        if trainer.step == step:
+            stop.signal = 15
+
+    trainer._between_steps = between  # type: ignore[method-assign]
