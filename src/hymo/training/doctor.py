@@ -20,7 +20,7 @@ from hymo.training.trainer import NO_EFFECT
 
 EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
-    ("tokenizers", "tokenizers", "subword tokenizers (not used by this version)"),
+    ("tokenizers", "tokenizers", "`hymo tokenizer train`; using a trained tokenizer needs it not"),
     ("datasets", "datasets", "corpora from the Hugging Face hub (not used by this version)"),
     ("lm_eval", "lm-eval", "lm-evaluation-harness tasks (not used by this version)"),
     ("transformers", "transformers", "Hugging Face export and import (not used by this version)"),
