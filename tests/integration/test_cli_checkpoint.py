@@ -137,6 +137,15 @@ def test_prune_keeps_out_of_a_live_run(run: Path, capsys: pytest.CaptureFixture[
     assert steps(run) == [12, 9, 6, 3]
 
 
+def test_reading_passes_over_damage_and_says_so_in_one_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(run / "checkpoints" / "step-00000012" / "config.yaml")
+    for _ in range(2):  # each time, not once per process
+        assert main(["generate", str(run), "a", "--max-new-tokens", "1", "--json"]) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("warning: passed over a damaged checkpoint: ")
+        assert "step-00000012/config.yaml: its checksum differs" in line
+
+
 def test_wrong_places(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     for words, says in (

@@ -6,7 +6,9 @@ import io
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
+from typing import TextIO
 
 from cyclopts import App, CycloptsError
 
@@ -64,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_streams()
     words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
     try:
-        code = build_app()(words, exit_on_error=False, print_error=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = build_app()(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
         return _fail(str(error), USAGE, debug)
@@ -110,6 +114,18 @@ def _take_debug(words: list[str]) -> tuple[list[str], bool]:
     end = words.index("--") if "--" in words else len(words)
     options = [word for word in words[:end] if word != _DEBUG]
     return options + words[end:], len(options) < end
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One line for a person, without the source line that Python would add."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
