@@ -1,5 +1,6 @@
 """Workers and interruptions change nothing; held-out text is never trained on."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -12,12 +13,15 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hymo.data import ByteTokenizer, load_manifest, open_split, prepare
 from hymo.data import prepare as prepare_function
-from hymo.data.selection import first_occurrences, shard_bounds, shuffled
+from hymo.data.prepare import clear_output, make_job
+from hymo.data.reading import FeedReader, settle
+from hymo.data.selection import first_occurrences, shard_bounds, shuffled, split_of
+from hymo.data.workers import Workers
 
 TOK = ByteTokenizer()
 
@@ -63,7 +67,7 @@ def test_one_two_and_three_workers_write_the_same_files(tmp_path):
 
 
 def test_the_size_of_blocks_changes_no_shard(tmp_path, monkeypatch):
-    inputs = corpus(tmp_path)
+    inputs = corpus(tmp_path, documents=60)
     for size in (1, 5_000, 1 << 30):
         monkeypatch.setattr(sys.modules["hymo.data.prepare"], "BLOCK_BYTES", size)
         prepare(inputs, tmp_path / f"out{size}", TOK, **SETTINGS)
@@ -114,10 +118,10 @@ def test_leftovers_of_other_settings_or_changed_inputs_are_never_used(tmp_path, 
 
 KILLED = """
 import sys
-import hymo.data.prepare as module
 from hymo.data import ByteTokenizer
 from pathlib import Path
 if __name__ == "__main__":
+    module = sys.modules["hymo.data.prepare"]
     module.BLOCK_BYTES = 6_000
     folder = Path(sys.argv[1])
     inputs = [folder / name for name in ("a.jsonl", "b.jsonl", "c.txt")]
@@ -128,12 +132,12 @@ if __name__ == "__main__":
 
 @pytest.mark.usefixtures("small_blocks")
 def test_killed_twice_and_run_again(tmp_path):
-    inputs = corpus(tmp_path, documents=1500)
+    inputs = corpus(tmp_path, documents=900)
     prepare_function(inputs, tmp_path / "whole", TOK, **SETTINGS)
     script = tmp_path / "run.py"
     script.write_text(KILLED)
     out, parts = tmp_path / "out", []
-    for wanted in (5, 40):
+    for wanted in (5, 30):
         process = subprocess.Popen([sys.executable, script, tmp_path], start_new_session=True)
         while process.poll() is None and len(list(out.glob(".work-*/*[0-9].json"))) < wanted:
             time.sleep(0.002)
@@ -144,7 +148,8 @@ def test_killed_twice_and_run_again(tmp_path):
         while _alive(process.pid) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not _alive(process.pid), "workers outlive their parent"
-    print("parts on the disk at the kills:", parts)
+    assert 5 <= parts[0] < parts[1], parts
+    assert not (out / "dataset.json").exists()
     prepare_function(inputs, out, TOK, **SETTINGS)
     assert files_of(out) == files_of(tmp_path / "whole")
 
@@ -200,3 +205,58 @@ def test_shards_are_filled_greedily(lengths, size):
     expected += [held] if held else []
     bounds = shard_bounds(np.array(lengths, dtype=np.int64), size)
     assert [sum(lengths[a:b]) for a, b in itertools.pairwise(bounds)] == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    texts=st.lists(st.text("abcé", min_size=1, max_size=12), min_size=1, max_size=40),
+    budget=st.integers(1, 200),
+    block=st.integers(1, 60),
+    ahead=st.integers(0, 400),
+)
+def test_a_budget_takes_the_first_new_documents_however_far_was_read(tmp_path_factory, texts, budget, block, ahead):
+    folder = tmp_path_factory.mktemp("budget")
+    for name, part in (("a", texts[::2]), ("b", texts[1::2])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\nbroken\n" for t in part) or "\n")
+    inputs = [folder / "a.jsonl", folder / "b.jsonl"]
+    job = make_job(inputs, folder / "out", TOK, fractions=(0.7, 0.2, 0.1), train_tokens=budget, shard_tokens=100)
+    job = dataclasses.replace(job, block_bytes=block)
+    clear_output(job, False)
+    with Workers(job, TOK, 1) as pool:
+        readers = [FeedReader(job, 0)]
+        readers[0].read(pool, ahead)  # too little or too much
+        plan = settle(job, pool, readers)
+    rejected = list(job.rejected(plan))
+
+    expected, seen, train = {"train": [], "validation": [], "test": []}, set(), 0
+    for text in [*texts[::2], *texts[1::2]]:
+        if train >= budget:
+            break
+        if text in seen:
+            continue
+        seen.add(text)
+        split = split_of(hashlib.sha256(text.encode()).digest(), (0.7, 0.2, 0.1))
+        expected[split].append(text)
+        train += (len(text.encode()) + 2) * (split == "train")
+    taken = {
+        split: sum(counts.get(split, {}).get("documents", 0) for counts in plan.sources.values()) for split in expected
+    }
+    assert taken == {split: len(found) for split, found in expected.items()}
+    assert sum(counts.get("train", {}).get("tokens", 0) for counts in plan.sources.values()) == train
+    assert bool(plan.warnings) == (train < budget)
+    # What is reported as broken does not depend on how far was read, either.
+    again = settle(job, None, [reader_to_the_end(job)])
+    assert list(job.rejected(again)) == rejected
+    assert again.used == plan.used
+    for split in expected:
+        assert (again.part[split].tolist(), again.document[split].tolist()) == (
+            plan.part[split].tolist(),
+            plan.document[split].tolist(),
+        )
+
+
+def reader_to_the_end(job):
+    reader = FeedReader(job, 0)
+    with Workers(job, TOK, 1) as pool:
+        reader.read(pool, None)
+    return reader

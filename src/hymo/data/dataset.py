@@ -40,11 +40,28 @@ class SplitInfo:
     shards: list[ShardInfo]
 
 
+def split_info(shards: list[ShardInfo]) -> SplitInfo:
+    """Return the counts of a split that consists of `shards`."""
+    return SplitInfo(
+        sum(shard.documents for shard in shards),
+        sum(shard.tokens for shard in shards),
+        sum(shard.text_bytes for shard in shards),
+        fingerprint_of(shards),
+        shards,
+    )
+
+
+def fingerprint_of_splits(splits: dict[str, SplitInfo]) -> str:
+    """Return the fingerprint of a whole set."""
+    return hashlib.sha256("".join(splits[name].fingerprint for name in SPLITS).encode()).hexdigest()
+
+
 @dataclass
 class Manifest:
     """The content of ``dataset.json``: what is in the set, where it came from and what was left out.
 
-    `sources` maps a source name to split to {"documents", "tokens", "bytes"}; `quarantined` a reason to a count.
+    `sources` maps a source name to split to {"documents", "tokens", "bytes"}; `quarantined` a reason to a count;
+    `filtered` a source name to reason to a count.
     """
 
     tokenizer: str
@@ -58,6 +75,7 @@ class Manifest:
     quarantined: dict[str, int]
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+    filtered: dict[str, dict[str, int]] = field(default_factory=dict)
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -169,13 +187,37 @@ def open_split(
 
 
 def verify_dataset(directory: str | Path, tokenizer: Tokenizer | None = None) -> Manifest:
-    """Read and check every byte of every split; return the manifest.
+    """Read and check every byte of every split, that no held-out text is trained on, and return the manifest.
 
     Raises:
-        DataError: naming the first damaged file and the reason.
+        DataError: naming the first damaged file and the reason, or the first held-out document that occurs in train.
     """
     manifest = load_manifest(directory)
+    digests: dict[str, NDArray[np.bytes_]] = {}
     for name, info in manifest.splits.items():
-        if info.shards:
-            open_split(directory, name, tokenizer, verify=True)
+        if not info.shards:
+            continue
+        split = open_split(directory, name, tokenizer, verify=True)
+        for reader in split.readers:
+            if reader.header["tokenizer"] != manifest.tokenizer_fingerprint:
+                raise DataError(f"{reader.path}: foreign tokenizer: not the one that {MANIFEST} names; prepare again")
+        counted = {"documents": split.n_documents, "tokens": split.n_tokens, "bytes": split.n_bytes}
+        for what, count in counted.items():
+            if getattr(info, what) != count:
+                raise DataError(
+                    f"{Path(directory) / MANIFEST}: says {getattr(info, what):,} {what} in {name}, the shards hold "
+                    f"{count:,}; prepare the set again"
+                )
+        digests[name] = np.concatenate([reader.digests for reader in split.readers]).view("S32").ravel()
+    trained = digests.get("train")
+    for name in ("validation", "test"):
+        if trained is None or name not in digests:
+            continue
+        seen = np.flatnonzero(np.isin(digests[name], trained))
+        if len(seen):
+            source, identity = open_split(directory, name, verify=False).identity(int(seen[0]))
+            raise DataError(
+                f"{directory}: {len(seen):,} documents of the {name} split are trained on, the first is '{identity}' "
+                f"of source '{source}'; prepare the set again"
+            )
     return manifest

@@ -17,18 +17,18 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from hymo.core.errors import DataError
 from hymo.core.files import write_text
-from hymo.data.dataset import MANIFEST, SPLITS, Manifest, SplitInfo, fingerprint_of
-from hymo.data.selection import Candidates, Selection, select
+from hymo.data.dataset import MANIFEST, SPLITS, Manifest, fingerprint_of_splits, split_info
+from hymo.data.selection import Candidates, Selection, select, split_of
 from hymo.data.shards import SUFFIX, VERSION, ShardInfo, ShardReader, ShardWriter
-from hymo.data.sources import Block, Fields, Rejected, parse_block
+from hymo.data.sources import Block, Fields, Filtered, Rejected, parse_block
 from hymo.data.streams import Feed
 from hymo.data.tokenizer import Tokenizer
 
@@ -47,6 +47,8 @@ class Job:
         feeds: inputs; held-out ones first, since a text that occurs twice belongs to the first.
         tokenizer: its spec, and `fingerprint`, its SHA-256.
         fractions: shares of train, validation and test by hash; None where each feed names its split.
+        exhausted: what to do about a feed that ends before its `train_tokens`: "stop" leaves it at that, "reweight"
+            takes the rest from the other feeds, "repeat" shows its documents again.
         seed: of the order of documents.
         shard_tokens: most tokens in a shard.
         block_bytes: text per part, about.
@@ -61,6 +63,7 @@ class Job:
     seed: int
     shard_tokens: int
     block_bytes: int
+    exhausted: Literal["stop", "reweight", "repeat"] = "stop"
 
     @cached_property
     def work(self) -> Path:
@@ -79,33 +82,57 @@ class Job:
 
     def blocks(self, feed: int, stream: int) -> Iterator[Block]:
         """Read one stream; without end for a source that has none."""
-        return self.feeds[feed].blocks(stream, self.fields, self.block_bytes)
+        return self.feeds[feed].blocks(stream, self.fields_of(feed), self.block_bytes)
+
+    def fields_of(self, feed: int) -> Fields:
+        """Return the field names of a feed."""
+        return self.feeds[feed].fields or self.fields
+
+    def fractions_of(self, feed: int) -> tuple[float, float, float] | None:
+        """Return the shares by which a feed's documents are split, None if it names their split."""
+        return self.feeds[feed].fractions or self.fractions
 
     # encode
 
     def encode(self, place: Place, block: Block, tokenizer: Tokenizer) -> dict[str, Any]:
         """Write the part of one block and return its facts: see `part`."""
         name = _name(place)
+        feed = self.feeds[place[0]]
+        fractions = self.fractions_of(place[0])
         rejected = []
+        filtered: Counter[str] = Counter()
+        train_tokens = 0
         with ShardWriter(self.work, name, tokenizer, shard_tokens=1 << 62) as writer:
-            for item in parse_block(block, self.fields):
+            for item in parse_block(block, self.fields_of(place[0]), feed.filters):
                 if isinstance(item, Rejected):
                     rejected.append(dataclasses.asdict(item))
                     continue
+                if isinstance(item, Filtered):
+                    filtered[item.reason] += 1
+                    continue
                 ids = tokenizer.encode(item.text)
-                writer.add(ids, len(item.text), item.source, item.id, hashlib.sha256(item.text).digest())
+                digest = hashlib.sha256(item.text).digest()
+                writer.add(ids, len(item.text), item.source, item.id, digest)
+                if (split_of(digest, fractions) if fractions else feed.split) == "train":
+                    train_tokens += len(ids) + 2
         facts = {
             "position": block.position,
             "documents": sum(shard.documents for shard in writer.shards),
             "tokens": sum(shard.tokens for shard in writer.shards),
             "bytes": sum(shard.text_bytes for shard in writer.shards),
+            "train_tokens": train_tokens,
+            "filtered": dict(sorted(filtered.items())),
             "rejected": rejected,
         }
         write_text(self.work / f"{name}.json", json.dumps(facts))
         return facts
 
     def part(self, place: Place) -> dict[str, Any] | None:
-        """Return the facts of a finished part (documents, tokens, bytes, position, rejected), or None."""
+        """Return the facts of a finished part, or None.
+
+        They are documents, tokens, bytes, `train_tokens` before duplicates are dropped, position, and what was filtered
+        and rejected.
+        """
         return _load(self.work / f"{_name(place)}.json")
 
     def end(self, feed: int, stream: int, blocks: int, exhausted: bool) -> None:
@@ -119,8 +146,10 @@ class Job:
 
     # plan
 
-    def parts(self, feed: int) -> list[Path]:
-        """Return the shards of a feed's parts in order; parts without a document have none.
+    def parts(self, feed: int) -> list[Place]:
+        """Return a feed's parts in reading order, up to the first stream that was not read to its end.
+
+        What lies behind that is left out, since how far streams were read must not change what is taken.
 
         Raises:
             DataError: a part is missing: encoding is not finished.
@@ -128,21 +157,40 @@ class Job:
         found = []
         for stream in range(self.feeds[feed].streams):
             end = self.ended(feed, stream)
-            for block in range(end["blocks"] if end else 1):
-                facts = self.part((feed, stream, block)) if end else None
-                if facts is None:
-                    raise DataError(f"{self.work}: part {_name((feed, stream, block))} is missing; run it again")
-                if facts["documents"]:
-                    found.append(self.work / f"{_name((feed, stream, block))}-00000{SUFFIX}")
+            if end is None:
+                raise DataError(f"{self.work}: stream {stream} of feed {feed} was not read; run it again")
+            for block in range(end["blocks"]):
+                place = (feed, stream, block)
+                if not (self.work / f"{_name(place)}.json").is_file():
+                    raise DataError(f"{self.work}: part {_name(place)} is missing; run it again")
+                found.append(place)
+            if not end["exhausted"]:
+                break
         return found
 
-    def plan(self) -> Selection:
-        """Choose documents, their split, order and shard from all parts; the same for any number of workers."""
+    def plan(self, budgets: Sequence[int | None] | None = None, passes: Sequence[int] | None = None) -> Selection:
+        """Choose documents, their split, order and shard from all parts; the same for any number of workers.
+
+        Args:
+            budgets: training tokens to take from each feed; its own `train_tokens` by default.
+            passes: how often a feed's training documents may be taken; once by default.
+        """
         candidates = []
         for number, feed in enumerate(self.feeds):
-            readers = [ShardReader(path) for path in self.parts(number)]
-            candidates.append(Candidates(feed, readers))
-        return select(candidates, self.fractions, self.seed, self.shard_tokens)
+            readers = []
+            for place in self.parts(number):
+                path = self.work / f"{_name(place)}-00000{SUFFIX}"  # none where a block held no document
+                readers.append(_reader(path) if path.is_file() else None)
+            candidates.append(
+                Candidates(
+                    feed,
+                    readers,
+                    self.fractions_of(number),
+                    feed.train_tokens if budgets is None else budgets[number],
+                    1 if passes is None else passes[number],
+                )
+            )
+        return select(candidates, self.seed, self.shard_tokens)
 
     def save_plan(self, plan: Selection) -> None:
         """Keep a plan for other processes."""
@@ -179,17 +227,8 @@ class Job:
 
     def finish(self, plan: Selection, shards: dict[str, list[ShardInfo]], tokenizer: Tokenizer) -> Manifest:
         """Write quarantine list and manifest, remove the parts, and return the manifest."""
-        quarantined = self._quarantine()
-        splits = {}
-        for name in SPLITS:
-            infos = shards[name]
-            splits[name] = SplitInfo(
-                sum(info.documents for info in infos),
-                sum(info.tokens for info in infos),
-                sum(info.text_bytes for info in infos),
-                fingerprint_of(infos),
-                infos,
-            )
+        quarantined = self._quarantine(plan)
+        splits = {name: split_info(shards[name]) for name in SPLITS}
         if self.fractions is None:
             asked = {feed.split for feed in self.feeds}
         else:
@@ -198,16 +237,19 @@ class Job:
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=self.fingerprint,
             vocab_size=tokenizer.vocab_size,
-            fingerprint=hashlib.sha256("".join(splits[name].fingerprint for name in SPLITS).encode()).hexdigest(),
+            fingerprint=fingerprint_of_splits(splits),
             splits=splits,
             inputs=self._inputs(),
             sources=plan.sources,
             duplicates=plan.duplicates,
             quarantined=dict(sorted(quarantined.items())),
+            filtered=self._filtered(plan),
             settings={
                 "split": list(self.fractions) if self.fractions else "by input",
                 "seed": self.seed,
                 "shard_tokens": self.shard_tokens,
+                "exhausted": self.exhausted,
+                "train_tokens": sum(feed.train_tokens or 0 for feed in self.feeds) or None,
                 **dataclasses.asdict(self.fields),
             },
             warnings=[
@@ -223,24 +265,36 @@ class Job:
         self.discard()
         return manifest
 
-    def discard(self, keep_quarantine: bool = False) -> None:
-        """Remove the parts."""
-        if keep_quarantine:
-            self._quarantine()
+    def discard(self, plan: Selection | None = None) -> None:
+        """Remove the parts; with a plan, the list of what it rejects stays."""
+        if plan is not None:
+            self._quarantine(plan)
         _reader_cache.clear()
         shutil.rmtree(self.work, ignore_errors=True)
 
-    def rejected(self) -> Iterator[dict[str, Any]]:
-        """Yield the rejected documents of all parts in order."""
-        for feed, stream in self.streams():
-            end = self.ended(feed, stream)
-            for block in range(end["blocks"] if end else 0):
-                yield from (self.part((feed, stream, block)) or {}).get("rejected", [])
+    def rejected(self, plan: Selection) -> Iterator[dict[str, Any]]:
+        """Yield the rejected documents of all parts that a plan looks at, in order."""
+        for _feed, facts in self._used(plan):
+            yield from facts["rejected"]
 
-    def _quarantine(self) -> Counter[str]:
+    def _used(self, plan: Selection) -> Iterator[tuple[Feed, dict[str, Any]]]:
+        for number, feed in enumerate(self.feeds):
+            for place in self.parts(number)[: plan.used[number]]:
+                facts = self.part(place)
+                if facts is not None:
+                    yield feed, facts
+
+    def _filtered(self, plan: Selection) -> dict[str, dict[str, int]]:
+        counts: dict[str, Counter[str]] = {}
+        for feed, facts in self._used(plan):
+            if facts["filtered"]:
+                counts.setdefault(feed.name or "", Counter()).update(facts["filtered"])
+        return {name: dict(sorted(reasons.items())) for name, reasons in sorted(counts.items())}
+
+    def _quarantine(self, plan: Selection) -> Counter[str]:
         reasons: Counter[str] = Counter()
         with (self.out / QUARANTINE).open("w", encoding="utf-8", errors="backslashreplace") as file:
-            for item in self.rejected():
+            for item in self.rejected(plan):
                 reasons[item["reason"]] += 1
                 file.write(json.dumps(item, ensure_ascii=False) + "\n")
         return reasons

@@ -10,13 +10,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from hymo.core.errors import DataError, UsageError
 from hymo.data.dataset import MANIFEST, SPLITS, Manifest
 from hymo.data.job import QUARANTINE, WORK_PREFIX, Job
+from hymo.data.reading import Progress, read_all, settle
+from hymo.data.selection import Selection
 from hymo.data.shards import DEFAULT_SHARD_TOKENS, SUFFIX, ShardInfo
 from hymo.data.sources import Fields, find_files
 from hymo.data.streams import Feed
@@ -24,8 +27,7 @@ from hymo.data.tokenizer import Tokenizer
 from hymo.data.workers import Workers
 
 BLOCK_BYTES = 4 << 20
-# phase ("read" or "write"), bytes done, bytes in all
-Progress = Callable[[str, int, int], None]
+__all__ = ["Progress", "cores", "make_job", "prepare", "run"]
 
 
 def prepare(
@@ -39,8 +41,9 @@ def prepare(
     seed: int = 0,
     fields: Fields | None = None,
     shard_tokens: int = DEFAULT_SHARD_TOKENS,
+    train_tokens: int | None = None,
     overwrite: bool = False,
-    workers: int = 1,
+    workers: int | None = 1,
     progress: Progress | None = None,
 ) -> Manifest:
     """Write a data set to `out_dir` and return its manifest.
@@ -53,9 +56,10 @@ def prepare(
         seed: of the order of documents.
         fields: field names and size limits; no document may be larger than a shard either.
         shard_tokens: most tokens in a shard.
+        train_tokens: training tokens to take, in reading order; held-out documents come on top. None takes all.
         overwrite: replace a data set that is already in `out_dir`.
-        workers: processes that encode and write; 1 works in this one.
-        progress: called with the phase, the bytes done and the bytes in all.
+        workers: processes that encode and write; 1 works in this one, None takes the cores that this process may use.
+        progress: called with the phase, what is done and what there is in all.
 
     Bad documents go to ``quarantine.jsonl`` with file, line and reason, and are counted in the manifest. What an
     interrupted call with equal arguments left in `out_dir` is used, not made again.
@@ -74,11 +78,39 @@ def prepare(
         seed=seed,
         fields=fields,
         shard_tokens=shard_tokens,
+        train_tokens=train_tokens,
     )
+    return run(job, tokenizer, overwrite=overwrite, workers=workers, progress=progress)
+
+
+def run(
+    job: Job,
+    tokenizer: Tokenizer,
+    *,
+    overwrite: bool = False,
+    workers: int | None = 1,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Do all steps of a job on this machine; arguments, result and errors as `prepare`."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers must be at least 1, not {workers}")
     clear_output(job, overwrite)
-    with _writing(job.out), Workers(job, tokenizer, workers) as pool:
-        encode(job, pool, progress)
-        return write(job, pool, tokenizer, progress)
+    with _writing(job.out), Workers(job, tokenizer, workers or _worth(job)) as pool:
+        plan = settle(job, pool, read_all(job, pool, progress))
+        return write(job, plan, pool, tokenizer, progress)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _worth(job: Job) -> int:
+    """All cores, but no more than there are blocks: a process takes longer to start than a small file to encode."""
+    sizes = [job.feeds[feed].size(stream) for feed, stream in job.streams()]
+    return cores() if not all(sizes) else max(1, min(cores(), sum(sizes) // job.block_bytes))
 
 
 def make_job(
@@ -92,19 +124,16 @@ def make_job(
     seed: int = 0,
     fields: Fields | None = None,
     shard_tokens: int = DEFAULT_SHARD_TOKENS,
+    train_tokens: int | None = None,
 ) -> Job:
     """Check the arguments of `prepare` and return the job that they describe.
 
     Raises:
         UsageError, DataError: as `prepare`.
     """
-    fields = fields or Fields()
-    fields = dataclasses.replace(fields, max_document_bytes=min(fields.max_document_bytes, shard_tokens - 2))
+    fields = limit_fields(fields or Fields(), shard_tokens)
     fixed = bool(validation_inputs or test_inputs)
-    if fields.max_document_bytes < 1 or fields.text_chunk_bytes < 0:
-        raise UsageError("shard_tokens must be at least 3, max_document_bytes 1 and text_chunk_bytes 0")
-    if not fixed and (min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6):
-        raise UsageError(f"split fractions {fractions} must be three shares that sum to 1, train above 0")
+    check_settings(None if fixed else fractions, seed, train_tokens)
     # Held-out inputs first: a text in both is held out, never trained on.
     groups = {"validation": validation_inputs, "test": test_inputs, "train": inputs}
     files = {name: find_files([Path(path) for path in paths]) for name, paths in groups.items()}
@@ -115,7 +144,11 @@ def make_job(
             raise DataError(f"{path}: the file is empty; leave it out or fill it")
     return Job(
         out=Path(out_dir),
-        feeds=tuple(Feed(name, tuple(paths)) for name, paths in files.items() if paths),
+        feeds=tuple(
+            Feed(name, tuple(paths), train_tokens if name == "train" else None)
+            for name, paths in files.items()
+            if paths
+        ),
         tokenizer=tokenizer.name,
         fingerprint=tokenizer.fingerprint(),
         fields=fields,
@@ -126,48 +159,37 @@ def make_job(
     )
 
 
-def encode(job: Job, pool: Workers, progress: Progress | None = None) -> None:
-    """Write all parts that are not there yet."""
-    streams = list(job.streams())
-    total = sum(job.feeds[feed].size(stream) for feed, stream in streams)
-    before = 0
-    for feed, stream in streams:
-        size = job.feeds[feed].size(stream)
-        if not job.ended(feed, stream):
-            count = 0
-            for block in job.blocks(feed, stream):
-                if job.part((feed, stream, count)) is None:
-                    pool.encode((feed, stream, count), block)
-                count += 1
-                if progress:
-                    progress("read", min(before + block.position, total), total)
-            pool.wait()
-            job.end(feed, stream, count, exhausted=True)
-        before += size
-        if progress:
-            progress("read", before, total)
+def limit_fields(fields: Fields, shard_tokens: int) -> Fields:
+    """Return `fields` with documents no larger than a shard.
+
+    Raises:
+        UsageError: nothing fits.
+    """
+    fields = dataclasses.replace(fields, max_document_bytes=min(fields.max_document_bytes, shard_tokens - 2))
+    if fields.max_document_bytes < 1 or fields.text_chunk_bytes < 0:
+        raise UsageError("shard_tokens must be at least 3, max_document_bytes 1 and text_chunk_bytes 0")
+    return fields
 
 
-def write(job: Job, pool: Workers, tokenizer: Tokenizer, progress: Progress | None = None) -> Manifest:
-    """Choose from the parts, write the shards that are not there yet, and finish.
+def check_settings(fractions: tuple[float, float, float] | None, seed: int, train_tokens: int | None) -> None:
+    """Raise `UsageError` for settings that no job can have."""
+    if fractions is not None and (min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6):
+        raise UsageError(f"split fractions {fractions} must be three shares that sum to 1, train above 0")
+    if train_tokens is not None and train_tokens < 1:
+        raise UsageError(f"train_tokens must be at least 1, not {train_tokens}")
+    if not -(2**127) <= seed < 2**127:
+        raise UsageError(f"seed {seed} has more than 128 bits")
+
+
+def write(job: Job, plan: Selection, pool: Workers, tokenizer: Tokenizer, progress: Progress | None = None) -> Manifest:
+    """Write the shards of a plan that are not there yet, and finish.
 
     Raises:
         DataError: no training document is left.
     """
-    plan = job.plan()
-    if not plan.shards("train"):
-        reasons: dict[str, int] = {}
-        for item in job.rejected():
-            reasons[item["reason"]] = reasons.get(item["reason"], 0) + 1
-        found = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())) or "none quarantined"
-        held_out = sum(len(plan.part[split]) for split in SPLITS)
-        job.discard(keep_quarantine=True)
-        raise DataError(
-            f"no training document is left ({held_out} held out, {plan.duplicates} duplicates, quarantined: {found}; "
-            f"see {job.out / QUARANTINE}): check the input or give fewer documents to the other splits"
-        )
+    require_training_text(job, plan)
     job.save_plan(plan)
-    places = [(split, index) for split in SPLITS for index in range(plan.shards(split))]
+    places = plan.places()
     total = sum(counts["bytes"] for splits in plan.sources.values() for counts in splits.values())
     shards: dict[str, list[ShardInfo]] = {split: [] for split in SPLITS}
     done = 0
@@ -177,6 +199,20 @@ def write(job: Job, pool: Workers, tokenizer: Tokenizer, progress: Progress | No
         if progress:
             progress("write", done, total)
     return job.finish(plan, shards, tokenizer)
+
+
+def require_training_text(job: Job, plan: Selection) -> None:
+    """Raise `DataError` and give the job up if its plan has no training document."""
+    if plan.shards("train"):
+        return
+    reasons = Counter(item["reason"] for item in job.rejected(plan))
+    found = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())) or "none quarantined"
+    held_out = sum(len(plan.part[split]) for split in SPLITS)
+    job.discard(plan)
+    raise DataError(
+        f"no training document is left ({held_out} held out, {plan.duplicates} duplicates, quarantined: {found}; "
+        f"see {job.out / QUARANTINE}): check the input or give fewer documents to the other splits"
+    )
 
 
 @contextmanager

@@ -23,10 +23,21 @@ Counts = dict[str, dict[str, dict[str, int]]]
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a feed offers: its parts in reading order."""
+    """What a feed offers.
+
+    Attributes:
+        feed: where it comes from.
+        blocks: its parts in reading order, None for those without a document.
+        fractions: shares of train, validation and test by hash; None: all goes to the feed's split.
+        budget: training tokens to take; None: all.
+        passes: how often the training documents may be taken to reach the budget.
+    """
 
     feed: Feed
-    readers: Sequence[ShardReader]
+    blocks: Sequence[ShardReader | None]
+    fractions: tuple[float, float, float] | None = None
+    budget: int | None = None
+    passes: int = 1
 
 
 @dataclass
@@ -41,6 +52,7 @@ class Selection:
         sources: documents, tokens and bytes by source and split.
         duplicates: documents left out since their text occurs earlier.
         offered: by feed, the training tokens that were there to choose from, duplicates apart.
+        used: by feed, how many parts were looked at until the budget was reached.
         warnings: what the user should know.
     """
 
@@ -52,11 +64,16 @@ class Selection:
     sources: Counts = field(default_factory=dict)
     duplicates: int = 0
     offered: list[int] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def shards(self, split: str) -> int:
         """How many shards a split has."""
         return len(self.bounds[split]) - 1
+
+    def places(self) -> list[tuple[str, int]]:
+        """Return split and index of every shard."""
+        return [(split, index) for split in SPLITS for index in range(self.shards(split))]
 
     def shard(self, split: str, index: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return part and document numbers of one shard, (documents,) each."""
@@ -75,6 +92,7 @@ class Selection:
             "sources": self.sources,
             "duplicates": self.duplicates,
             "offered": self.offered,
+            "used": self.used,
             "warnings": self.warnings,
         }
         arrays: dict[str, NDArray[np.generic]] = {"facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)}
@@ -105,75 +123,100 @@ def split_of(digest: bytes, fractions: tuple[float, float, float]) -> str:
     return "test" if share < validation + test else "train"
 
 
-def select(
-    candidates: Sequence[Candidates], fractions: tuple[float, float, float] | None, seed: int, shard_tokens: int
-) -> Selection:
+def select(candidates: Sequence[Candidates], seed: int, shard_tokens: int) -> Selection:
     """Choose from the candidates of all feeds, in order of feeds.
 
     Of equal texts the first that is kept counts; a feed's training documents are taken in reading order until its
-    budget is reached. Held-out documents that a feed names keep their order; digest and seed shuffle all others.
+    budget is reached, and what comes after is not looked at. Held-out documents that a feed names keep their order;
+    digest and seed shuffle all others.
     """
-    parts: list[str] = []
-    names: list[str] = []
-    chosen: dict[str, list[NDArray[np.int32]]] = {split: [] for split in SPLITS}
-    orders: dict[str, list[NDArray[np.uint8]]] = {split: [] for split in SPLITS}
-    lengths: dict[str, list[NDArray[np.int64]]] = {split: [] for split in SPLITS}
-    sources: Counts = {}
-    kept_digests = np.empty((0, DIGEST_BYTES), dtype=np.uint8)
-    duplicates, offered = 0, []
+    plan = Selection([], [], {}, {}, {})
+    chosen = {split: [np.empty((0, 2), np.int32)] for split in SPLITS}
+    keys = {split: [np.empty((0, DIGEST_BYTES), np.uint8)] for split in SPLITS}
+    lengths = {split: [np.empty(0, np.int64)] for split in SPLITS}
+    kept_digests = keys["train"][0]
     for group in candidates:
-        if not group.readers:
-            offered.append(0)
+        readers = [reader for reader in group.blocks if reader is not None]
+        if not readers:
+            plan.offered.append(0)
+            plan.used.append(len(group.blocks))
             continue
-        digests = np.concatenate([reader.digests for reader in group.readers])
-        tokens = np.concatenate([np.diff(reader.offsets) for reader in group.readers])
-        text_bytes = np.concatenate([reader.text_bytes for reader in group.readers])
-        where = np.concatenate(
-            [
-                np.stack([np.full(r.n_documents, len(parts) + i), np.arange(r.n_documents)], axis=1)
-                for i, r in enumerate(group.readers)
-            ]
-        ).astype(np.int32)
+        digests = np.concatenate([reader.digests for reader in readers])
+        tokens = np.concatenate([np.diff(reader.offsets) for reader in readers])
+        where = _places(readers, len(plan.parts))
         new = first_occurrences(np.concatenate([kept_digests, digests]))[len(kept_digests) :]
-        splits = _splits(digests, group.feed.split, fractions)
-        train = new & (splits == SPLITS.index("train"))
-        reached = np.cumsum(np.where(train, tokens, 0))
-        offered.append(int(reached[-1]))
-        within = np.ones(len(new), dtype=bool)
-        if (budget := group.feed.train_tokens) is not None:
-            # The document that reaches the budget is the last one taken.
-            within[np.searchsorted(reached, budget) + 1 :] = False
-        duplicates += int((within & ~new).sum())
-        keep = new & within
+        splits = _splits(digests, group.feed.split, group.fractions)
+        reached = np.cumsum(np.where(new & (splits == SPLITS.index("train")), tokens, 0))
+        plan.offered.append(int(reached[-1]))
+        # The document that reaches the budget is the last one taken.
+        stop = len(new)
+        plan.used.append(len(group.blocks))
+        if group.budget is not None and reached[-1] >= group.budget:
+            stop = int(np.searchsorted(reached, group.budget)) + 1
+            plan.used[-1] = _blocks_until(group.blocks, stop)
+        plan.duplicates += int((~new[:stop]).sum())
+        keep = new & (np.arange(len(new)) < stop)
         kept_digests = np.concatenate([kept_digests, digests[keep]])
-        labels = _labels(group)
-        for number, split in enumerate(SPLITS):
-            members = keep & (splits == number)
-            chosen[split].append(where[members])
-            orders[split].append(digests[members])
-            lengths[split].append(tokens[members])
-            for name, index in labels[1].items():
-                counted = members & (labels[0] == index)
-                if counted.any():
-                    sources.setdefault(name, {})[split] = _add(
-                        sources.get(name, {}).get(split),
-                        int(counted.sum()),
-                        int(tokens[counted].sum()),
-                        int(text_bytes[counted].sum()),
-                    )
-        parts += [reader.path.name for reader in group.readers]
-        names += [group.feed.name or ""] * len(group.readers)
+        members: list[tuple[str, NDArray[np.int64], int]] = [
+            (split, np.flatnonzero(keep & (splits == number)), 0) for number, split in enumerate(SPLITS)
+        ]
+        members += _again(group, members[SPLITS.index("train")][1], tokens)
+        sizes = (tokens, np.concatenate([reader.text_bytes for reader in readers]))
+        for split, documents, turn in members:
+            chosen[split].append(where[documents])
+            keys[split].append(_turned(digests[documents], turn))
+            lengths[split].append(tokens[documents])
+            _count(plan.sources, split, _labels(group.feed, readers), documents, *sizes)
+        plan.parts += [reader.path.name for reader in readers]
+        plan.names += [group.feed.name or ""] * len(readers)
 
-    selection = Selection(parts, names, {}, {}, {}, dict(sorted(sources.items())), duplicates, offered)
+    plan.sources = dict(sorted(plan.sources.items()))
+    by_hash = any(group.fractions is not None for group in candidates)
     for split in SPLITS:
-        where = np.concatenate([np.empty((0, 2), np.int32), *chosen[split]])
-        size = np.concatenate([np.empty(0, np.int64), *lengths[split]])
-        if fractions is not None or split == "train":
-            order = shuffled(np.concatenate([np.empty((0, DIGEST_BYTES), np.uint8), *orders[split]]), seed)
+        where, size = np.concatenate(chosen[split]), np.concatenate(lengths[split])
+        if by_hash or split == "train":
+            order = shuffled(np.concatenate(keys[split]), seed)
             where, size = where[order], size[order]
-        selection.part[split], selection.document[split] = where[:, 0].copy(), where[:, 1].copy()
-        selection.bounds[split] = shard_bounds(size, shard_tokens)
-    return selection
+        plan.part[split], plan.document[split] = where[:, 0].copy(), where[:, 1].copy()
+        plan.bounds[split] = shard_bounds(size, shard_tokens)
+    return plan
+
+
+def _places(readers: Sequence[ShardReader], first: int) -> NDArray[np.int32]:
+    """Part, counted from `first`, and document within it of each document: (documents, 2)."""
+    pairs = [
+        np.stack([np.full(r.n_documents, first + i), np.arange(r.n_documents)], axis=1) for i, r in enumerate(readers)
+    ]
+    return np.concatenate(pairs).astype(np.int32)
+
+
+def _blocks_until(blocks: Sequence[ShardReader | None], documents: int) -> int:
+    """How many blocks hold the first `documents` documents."""
+    until = np.cumsum([0 if reader is None else reader.n_documents for reader in blocks])
+    return int(np.searchsorted(until, documents)) + 1
+
+
+def _again(
+    group: Candidates, documents: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> list[tuple[str, NDArray[np.int64], int]]:
+    """Take a short feed's training documents again, up to its budget or its number of passes."""
+    taken = int(tokens[documents].sum())
+    extra = []
+    for turn in range(1, group.passes):
+        missing = (group.budget or 0) - turn * taken
+        if missing <= 0 or not taken:
+            break
+        last = int(np.searchsorted(np.cumsum(tokens[documents]), missing)) + 1
+        extra.append(("train", documents[:last], turn))
+    return extra
+
+
+def _turned(digests: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
+    """Give repeated documents a place of their own in the order."""
+    if not turn:
+        return digests
+    rows = b"".join(hashlib.sha256(turn.to_bytes(4, "little") + row.tobytes()).digest() for row in digests)
+    return np.frombuffer(rows, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def first_occurrences(digests: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -211,21 +254,31 @@ def _splits(digests: NDArray[np.uint8], split: str, fractions: tuple[float, floa
     return np.array([SPLITS.index(split_of(row.tobytes(), fractions)) for row in digests], dtype=np.int8)
 
 
-def _labels(group: Candidates) -> tuple[NDArray[np.int64], dict[str, int]]:
+def _labels(feed: Feed, readers: Sequence[ShardReader]) -> tuple[NDArray[np.int64], dict[str, int]]:
     """Number of each document's source, and the numbers' names."""
     numbers: dict[str, int] = {}
     columns = []
-    for reader in group.readers:
-        names = [group.feed.name or name for name in reader.sources]
+    for reader in readers:
+        names = [feed.name or name for name in reader.sources]
         table = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
         columns.append(table[reader.source_index])
     return np.concatenate(columns), numbers
 
 
-def _add(old: dict[str, int] | None, documents: int, tokens: int, size: int) -> dict[str, int]:
-    old = old or {"documents": 0, "tokens": 0, "bytes": 0}
-    return {
-        "documents": old["documents"] + documents,
-        "tokens": old["tokens"] + tokens,
-        "bytes": old["bytes"] + size,
-    }
+def _count(
+    sources: Counts,
+    split: str,
+    labels: tuple[NDArray[np.int64], dict[str, int]],
+    documents: NDArray[np.int64],
+    tokens: NDArray[np.int64],
+    text_bytes: NDArray[np.int64],
+) -> None:
+    """Add documents to the counts of their sources."""
+    numbers, names = labels
+    for name, number in names.items():
+        own = documents[numbers[documents] == number]
+        if len(own):
+            counts = sources.setdefault(name, {}).setdefault(split, {"documents": 0, "tokens": 0, "bytes": 0})
+            counts["documents"] += len(own)
+            counts["tokens"] += int(tokens[own].sum())
+            counts["bytes"] += int(text_bytes[own].sum())

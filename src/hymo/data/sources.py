@@ -1,10 +1,11 @@
-"""Documents out of local files: JSONL (plain, .gz, .xz, .zst) and plain text.
+"""Documents out of local files: JSONL (plain, .gz, .xz, .zst), Parquet and plain text.
 
 Readers never stop at a bad document: they yield a `Rejected` with file, line and reason instead.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import importlib
 import io
@@ -14,11 +15,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeAlias, cast
 
 from hymo.core.errors import UsageError
+from hymo.data.filters import Filters
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst", ".txt")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst", ".parquet", ".txt")
 _BOM = b"\xef\xbb\xbf"
 # JSON may write one byte of text as six (\u0001); the rest is room for the other fields of the line.
 _ESCAPE_FACTOR, _OTHER_FIELDS = 6, 1 << 16
@@ -41,6 +43,13 @@ class Rejected:
     line: int
     reason: str
     detail: str
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """A good document that its source's filters leave out; `reason` is a short key."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,21 @@ def find_files(inputs: list[Path]) -> list[Path]:
             raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
         if path.suffix == ".zst":
             _zstd_decompressor(path)
+        if path.suffix == ".parquet":
+            require_pyarrow(path)
     return files
+
+
+def require_pyarrow(path: Path) -> Any:
+    """Return the package that reads Parquet.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise UsageError(f"{path}: reading .parquet needs the package pyarrow: pip install 'hymo[data]'") from error
 
 
 def check_text(text: bytes, limit: int) -> tuple[str, str] | None:
@@ -154,19 +177,48 @@ class Line:
     data: bytes
 
 
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: the columns that are needed, text as str or UTF-8 bytes."""
+
+    number: int
+    record: dict[str, Any]
+
+
+Item: TypeAlias = Line | Row | Document | Rejected
+
+
 @dataclass
 class Block:
     """Consecutive items of one file, of about `read_blocks`'s size, and how far the (compressed) file was read."""
 
     file: str
-    items: list[Line | Document | Rejected]
+    items: list[Item]
     position: int
 
 
-def read_blocks(path: Path, fields: Fields, size: int) -> Iterator[Block]:
-    """Yield one file in blocks of about `size` bytes of text; where blocks end depends on nothing but file and size."""
+def size_of(item: Item, text_field: str) -> int:
+    """Return about how many bytes an item holds."""
+    if isinstance(item, Line):
+        return len(item.data)
+    if isinstance(item, Row):
+        text = item.record.get(text_field)
+        return 256 + (len(text) if isinstance(text, str | bytes) else 0)
+    return 256 if isinstance(item, Rejected) else len(item.text)
+
+
+def read_blocks(path: Path, fields: Fields, size: int, filters: Filters | None = None) -> Iterator[Block]:
+    """Yield one file in blocks of about `size` bytes of text; where blocks end depends on nothing but file and size.
+
+    A block of Parquet never crosses a row group. `filters` tells which further columns are read.
+    """
+    if path.suffix == ".parquet":
+        from hymo.data.parquet import read_parquet
+
+        yield from read_parquet(path, fields, size, filters.columns() if filters else ())
+        return
     read = _text_items if path.suffix == ".txt" else _jsonl_items
-    items: list[Line | Document | Rejected] = []
+    items: list[Item] = []
     held = line = 0
     with path.open("rb") as raw:
         stream, damage = _open(path, raw)
@@ -174,7 +226,7 @@ def read_blocks(path: Path, fields: Fields, size: int) -> Iterator[Block]:
             for number, item in read(stream, path, fields):
                 line = number
                 items.append(item)
-                held += 256 if isinstance(item, Rejected) else len(item.data if isinstance(item, Line) else item.text)
+                held += size_of(item, fields.text)
                 if held >= size:
                     yield Block(str(path), items, raw.tell())
                     items, held = [], 0
@@ -184,16 +236,27 @@ def read_blocks(path: Path, fields: Fields, size: int) -> Iterator[Block]:
             yield Block(str(path), items, raw.tell())
 
 
-def parse_block(block: Block, fields: Fields) -> Iterator[Document | Rejected]:
-    """Yield what a block holds: good documents, and why the others are none."""
+def parse_block(
+    block: Block, fields: Fields, filters: Filters | None = None
+) -> Iterator[Document | Rejected | Filtered]:
+    """Yield what a block holds: good documents, why others are none, and which the filters leave out."""
     for item in block.items:
-        yield _parse_line(item, block.file, fields) if isinstance(item, Line) else item
+        record = _parse_line(item, block.file) if isinstance(item, Line) else item
+        if not isinstance(record, Row):
+            yield record
+            continue
+        document = document_of(record.record, block.file, record.number, fields)
+        if filters is None or isinstance(document, Rejected):
+            yield document
+            continue
+        text, reason = filters.apply(record.record, document.text.decode("utf-8"))
+        yield Filtered(reason) if reason else dataclasses.replace(document, text=text.encode("utf-8"))
 
 
 def read_documents(path: Path, fields: Fields) -> Iterator[Document | Rejected]:
     """Yield the documents of one file in order, and why others are none."""
     for block in read_blocks(path, fields, 1 << 20):
-        yield from parse_block(block, fields)
+        yield from (item for item in parse_block(block, fields) if not isinstance(item, Filtered))
 
 
 def _lines(stream: IO[bytes], limit: int) -> Iterator[tuple[int, bytes | None]]:
@@ -220,7 +283,7 @@ def _jsonl_items(stream: IO[bytes], path: Path, fields: Fields) -> Iterator[tupl
             yield number, Line(number, line)
 
 
-def _parse_line(line: Line, file: str, fields: Fields) -> Document | Rejected:
+def _parse_line(line: Line, file: str) -> Row | Rejected:
     def refuse(reason: str, detail: str) -> Rejected:
         return Rejected(file, line.number, reason, detail)
 
@@ -232,7 +295,7 @@ def _parse_line(line: Line, file: str, fields: Fields) -> Document | Rejected:
         return refuse("bad_json", str(error))
     if not isinstance(record, dict):
         return refuse("not_an_object", f"a JSON {type(record).__name__}")
-    return document_of(record, file, line.number, fields)
+    return Row(line.number, record)
 
 
 def document_of(record: dict[str, Any], file: str, number: int, fields: Fields) -> Document | Rejected:
@@ -242,11 +305,17 @@ def document_of(record: dict[str, Any], file: str, number: int, fields: Fields) 
         return Rejected(file, number, reason, detail)
 
     text = record.get(fields.text)
-    if not isinstance(text, str):
+    if not isinstance(text, str | bytes):
         reason = "not_a_string" if fields.text in record else "missing_field"
         return refuse(reason, f"field '{fields.text}' of {sorted(record)[:10]}")
     try:
-        data = text.encode("utf-8")
+        if isinstance(text, bytes):
+            text.decode("utf-8")
+            data = text
+        else:
+            data = text.encode("utf-8")
+    except UnicodeDecodeError as error:
+        return refuse("invalid_utf8", str(error))
     except UnicodeEncodeError as error:
         return refuse("invalid_unicode", f"lone surrogate at character {error.start}")
     if problem := check_text(data, fields.max_document_bytes):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hymo.data.filters import Filters
 from hymo.data.sources import Block, Fields, read_blocks
 
 
@@ -19,12 +20,18 @@ class Feed:
         files: the inputs.
         train_tokens: training tokens to take, bos and eos included, in reading order; None: all.
         name: source name of every document; None: what the document says.
+        fields: field names of this feed; None: those of the job.
+        filters: what to leave out; None: nothing.
+        fractions: shares of train, validation and test by hash; None: those of the job.
     """
 
     split: str
     files: tuple[Path, ...]
     train_tokens: int | None = None
     name: str | None = None
+    fields: Fields | None = None
+    filters: Filters | None = None
+    fractions: tuple[float, float, float] | None = None
 
     @property
     def streams(self) -> int:
@@ -33,16 +40,20 @@ class Feed:
 
     def blocks(self, stream: int, fields: Fields, block_bytes: int) -> Iterator[Block]:
         """Read one stream in blocks that depend on the input alone."""
-        return read_blocks(self.files[stream], fields, block_bytes)
+        return read_blocks(self.files[stream], fields, block_bytes, self.filters)
 
     def size(self, stream: int) -> int:
-        """Bytes of a stream as stored, for progress."""
+        """Bytes of a stream as stored, for progress; 0 if nobody knows."""
         return self.files[stream].stat().st_size
 
+    def inputs(self) -> list[Any]:
+        """Describe each input so that a changed one is noticed: place, size and time of change."""
+        return [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in self.files]
+
     def identity(self) -> dict[str, Any]:
-        """What the result depends on: split, name, budget, and each file's place, size and time of change."""
-        stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in self.files]
-        return {"split": self.split, "files": stats, "train_tokens": self.train_tokens, "name": self.name}
+        """Everything that the result depends on."""
+        own = {name: getattr(self, name) for name in ("split", "train_tokens", "name", "fields", "fractions")}
+        return own | {"inputs": self.inputs(), "filters": self.filters.model_dump() if self.filters else None}
 
     def describe(self) -> list[str]:
         """Name the inputs, for the manifest."""
