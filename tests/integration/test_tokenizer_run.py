@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hymo.data import load_manifest, load_tokenizer, sample_paths
 from hymo.inference.engine import Engine
 
 TEXT = sample_paths()["train"]
+PAGE = Path(__file__).parents[2] / "docs" / "tokenizer.md"
 
 
 def words(*items: object) -> list[str]:
@@ -99,3 +101,28 @@ def test_a_run_works_where_the_original_is_not(
     # Another tokenizer is not taken for the run's.
     (moved / "tokenizer.json").unlink()
     assert main(words("generate", moved, "x")) == 2
+
+
+def test_the_commands_of_the_page_run(small: HyMoConfig, tmp_path: Path) -> None:
+    config = derive_config(small, model={"vocab_size": 600}, scheduler={"total_steps": 2})
+    (tmp_path / "small.yaml").write_text(dump_config(config))
+    (tmp_path / "corpus").mkdir()
+    for path in sample_paths().values():
+        shutil.copy(path, tmp_path / "corpus")
+    names = {
+        "CORPUS": tmp_path / "corpus",
+        "TOKENIZER": tmp_path / "tokenizer",
+        "HELD_OUT": sample_paths()["validation"],
+        "DATA": tmp_path / "data",
+        "hymo_small": tmp_path / "small.yaml",
+        "16384": 600,  # the packaged text is too short for more than a few thousand
+    }
+    block = re.search(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    install, *commands = block[1].splitlines()
+    assert install == "pip install 'hymo[data]'"
+    assert len(commands) == 4
+    for command in commands:
+        hymo, *rest = re.sub("|".join(names), lambda found: str(names[found[0]]), command).split()
+        assert hymo == "hymo"
+        assert main(rest) == 0, command
