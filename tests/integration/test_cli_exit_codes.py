@@ -179,6 +179,13 @@ config show
 config show MISSING
 config show hymo_tiny --set model.dmi=3
 config lst
+bench nonsense
+bench train
+bench train MISSING
+bench train hymo_tiny
+bench train hymo_tiny --data MISSING
+bench train hymo_tiny --data DATA --warmup 0
+bench train hymo_tiny --data DATA --seconds 0
 plan
 plan MISSING
 plan hymo_tiny --gpu nope

@@ -33,14 +33,14 @@ def test_two_hundred_steps_need_no_more_than_sixty(small: HyMoConfig) -> None:
     )
     at: dict[int, int] = {}
     with open_run(config) as trainer:
-        original = trainer._next_windows
+        original = trainer.next_windows
 
         def watch() -> list:  # type: ignore[type-arg]
             if trainer.step in (60, 199):
                 at[trainer.step] = resident()
             return original()
 
-        trainer._next_windows = watch  # type: ignore[method-assign]
+        trainer.next_windows = watch  # type: ignore[method-assign]
         trainer.train()
     print(f"resident: {at[60] / 2**20:.1f} MiB after 60 steps, {at[199] / 2**20:.1f} after 199")
     assert at[199] <= 1.05 * at[60]

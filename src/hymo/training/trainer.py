@@ -121,20 +121,15 @@ class Trainer:
                 began = time.perf_counter()
                 try:  # somebody else's iterator may wait for ever
                     with stop.waiting() if self.loader is None else nullcontext():
-                        windows = self._next_windows()
+                        windows = self.next_windows()
                 except Interrupted:
                     break
                 waited = time.perf_counter() - began
-                factor = self.scheduler.set(self.step)
                 logs = (self.step + 1) % cfg.log_interval == 0 or self.step + 1 == self.config.total_steps
-                record, trained = self._optimizer_step(windows, telemetry=logs or self.step == 0)
-                tokens = sum(window.inputs.numel() for window in windows)
-                self.step += 1
-                self.tokens += tokens if trained else 0
-                meter.add(tokens if trained else 0, time.perf_counter() - began, waited)
+                record, tokens = self.take_step(windows, telemetry=logs or self.step == 0)
+                meter.add(tokens, time.perf_counter() - began, waited)
                 if logs or self.step == 1:
                     rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}
-                    rates["train/lr_factor"] = factor
                     self._metrics("train", {**record, **meter.read(), **rates, **self._data_hash()})
                 self._between_steps(stop)
             if stop():
@@ -142,6 +137,15 @@ class Trainer:
             self._finish()
         self._event("stop", step=self.step, tokens=self.tokens)
         return TrainResult(self.step, self.tokens, meter.total_seconds, self.last_validation, stop.exit_code)
+
+    def take_step(self, windows: Sequence[Window], telemetry: bool = False) -> tuple[dict[str, float], int]:
+        """One optimizer step on the micro-batches of `next_windows`: what is worth recording, and tokens trained on."""
+        factor = self.scheduler.set(self.step)
+        record, trained = self._optimizer_step(windows, telemetry)
+        tokens = sum(window.inputs.numel() for window in windows) if trained else 0
+        self.step += 1
+        self.tokens += tokens
+        return {**record, "train/lr_factor": factor}, tokens
 
     def _between_steps(self, stop: StopRequest) -> None:
         cfg = self.config.training
@@ -171,7 +175,7 @@ class Trainer:
         """Forward passes of one optimizer step on one rank."""
         return self.config.training.grad_accum_steps * self.config.training.dp_size
 
-    def _next_windows(self) -> list[Window]:
+    def next_windows(self) -> list[Window]:
         """The micro-batches of one optimizer step, on the CPU."""
         accumulate = self._micro_batches
         if self.loader is not None:

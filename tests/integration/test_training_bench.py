@@ -1,0 +1,68 @@
+"""The benchmark takes the trainer's own steps and counts what they process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hymo.core.errors import UsageError
+from hymo.core.load import load_config
+from hymo.data import ByteTokenizer, prepare, sample_paths
+from hymo.training.bench import bench_training, kind_of
+from hymo.training.run import open_run
+
+SMALL = ["training.micro_batch_size=2", "training.seq_len=64", "scheduler.total_steps=40", "run.device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "set"
+    paths = sample_paths()
+    prepare([paths["train"]], folder, ByteTokenizer(), validation_inputs=[paths["validation"]])
+    return folder
+
+
+def test_figures_belong_together_and_the_losses_are_the_trainers(data: Path, tmp_path: Path) -> None:
+    config = load_config("hymo_tiny", [*SMALL, f"run.data={data}", f"run.output_dir={tmp_path}"])
+    result = bench_training(config, seconds=1e-6, warmup=3)
+    assert (result.steps, result.warmup_steps, result.tokens_per_step) == (1, 3, 128)
+    assert result.tokens_per_second == pytest.approx(result.steps * 128 / result.seconds)
+    assert result.ms_per_step == pytest.approx(1e3 * result.seconds / result.steps)
+    assert (result.mfu, result.peak_memory_gb, result.parts_ms) == (None, None, {})
+    assert list(tmp_path.iterdir()) == []
+
+    with open_run(config) as trainer:
+        losses = [trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(4)]
+    assert (result.loss_first, result.loss_last) == (losses[0], losses[3])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [("run.data=null", "data prepare"), ("scheduler.total_steps=2", "total_steps")],
+)
+def test_what_cannot_be_measured_is_refused(data: Path, change: str, words: str) -> None:
+    config = load_config("hymo_tiny", [*SMALL, f"run.data={data}", change])
+    with pytest.raises(UsageError, match=words):
+        bench_training(config, seconds=1e-6, warmup=3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_TNT", "matrix products"),
+        (
+            "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<...GroupProblemShape",
+            "matrix products",
+        ),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64>>", "attention"),
+        ("cross_entropy_kernel", "cross-entropy"),
+        ("triton_poi_fused_add_mul_0", "fused by the compiler"),
+        ("Memcpy HtoD (Pageable -> Device)", "copies"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>", "elementwise"),
+        ("backward", "recurrence"),
+        ("summarise_gradient", "recurrence"),
+    ],
+)
+def test_kernels_are_sorted_by_name(kernel: str, kind: str) -> None:
+    assert kind_of(kernel) == kind
