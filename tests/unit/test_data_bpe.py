@@ -429,6 +429,11 @@ def _no_such_byte(content: dict[str, Any]) -> None:
     vocab["\u4e00"] = vocab.pop(next(reversed(vocab)))
 
 
+def _raw_byte(content: dict[str, Any]) -> None:
+    vocab = content["model"]["vocab"]
+    vocab["\x00"] = vocab.pop("\u0100")
+
+
 def _no_model(content: dict[str, Any]) -> None:
     del content["model"]
 
@@ -445,8 +450,9 @@ def _no_model(content: dict[str, Any]) -> None:
         (_no_pad, "ids 0, 1 and 2|bytes"),
         (_lost_merge, "not one for each"),
         (_swapped_merges, "not in the order"),
-        (_unknown_part, "byte-level BPE cannot have"),
-        (_no_such_byte, "byte-level BPE cannot have"),
+        (_unknown_part, "no pair of entries"),
+        (_no_such_byte, "stands for no byte"),
+        (_raw_byte, "stands for no byte"),
         (_no_model, "whole"),
     ],
 )
@@ -458,7 +464,7 @@ def test_other_tokenizers_are_refused(
     assert "changed.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"model": 3}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": 3}'])
 def test_damaged_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / TOKENIZER).write_bytes(content)
     with pytest.raises(DataError, match=TOKENIZER.replace(".", r"\.")):

@@ -239,7 +239,7 @@ def read_vocabulary(file: Path) -> Vocabulary:
         ]
     except OSError as error:
         raise DataError(f"{file}: cannot be read ({error.strerror}). Check the path and its permissions.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise refuse(f"not a whole tokenizer.json ({error!r})") from error
     if not plain or odd or model.get("byte_fallback"):
         raise refuse(f"model of another kind ({', '.join(odd) or 'type, normalizer or byte_fallback'})")
@@ -255,14 +255,16 @@ def read_vocabulary(file: Path) -> Vocabulary:
     if not {0, 1, 2} <= set(specials.values()):
         raise refuse("added_tokens: ids 0, 1 and 2 must be special (end of text, begin of text, padding)")
     letters = {ord(letter): byte for byte, letter in byte_letters().items()}
+    if unknown := {ord(c) for entry in entries if entry not in specials for c in entry} - set(letters):
+        raise refuse(f"model.vocab: {chr(min(unknown))!r} stands for no byte")
     tokens: list[bytes | None] = [None] * len(entries)
+    for entry, i in entries.items():
+        if entry not in specials:
+            tokens[i] = entry.translate(letters).encode("latin-1")
     try:
-        for entry, i in entries.items():
-            if entry not in specials:
-                tokens[i] = entry.translate(letters).encode("latin-1")
         pairs = [(entries[left], entries[right], entries[left + right]) for left, right in merges]
-    except (UnicodeEncodeError, KeyError, ValueError, TypeError) as error:
-        raise refuse(f"model: an entry or a merge that byte-level BPE cannot have ({error})") from error
+    except (KeyError, ValueError, TypeError) as error:
+        raise refuse(f"model.merges: one that is no pair of entries whose join is an entry ({error})") from error
     if problem := _why_not_bpe(tokens, pairs):
         raise refuse(problem)
     return Vocabulary(tokens, specials)
