@@ -1,0 +1,68 @@
+"""The training step of presets on one device, on real batches.
+
+    python benchmarks/train.py --data DATA --config hymo_750m --set run.tokenizer=TOKENIZER --json train.json
+
+Several `--variant NAME:field=value,...` are measured one after the other, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from environment import environment
+
+
+def measure(arguments: argparse.Namespace, overrides: list[str]) -> dict[str, object]:
+    from hymo.core.load import load_config
+    from hymo.training.bench import bench_training
+
+    config = load_config(arguments.config, [f"run.data={arguments.data}", *overrides])
+    return bench_training(config, seconds=arguments.seconds, warmup=arguments.warmup).to_dict()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default="hymo_750m")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--set", action="append", default=[], dest="overrides")
+    parser.add_argument("--variant", action="append", default=[], help="NAME:field=value,field=value")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if not arguments.variant:
+        print(json.dumps(measure(arguments, arguments.overrides)))
+        return
+    rows = []
+    for variant in arguments.variant:
+        name, _, fields = variant.partition(":")
+        overrides = [*arguments.overrides, *filter(None, fields.split(","))]
+        command = [sys.executable, __file__, "--config", arguments.config, "--data", arguments.data]
+        command += ["--seconds", str(arguments.seconds), "--warmup", str(arguments.warmup)]
+        command += [word for override in overrides for word in ("--set", override)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{name}: failed\n{done.stderr[-1500:]}", flush=True)
+            rows.append({"name": name, "overrides": overrides, "failed": done.stderr.strip().splitlines()[-1:]})
+            continue
+        row = {"name": name, "overrides": overrides, **json.loads(done.stdout.splitlines()[-1])}
+        rows.append(row)
+        print(
+            f"{name}: {row['tokens_per_second']:,.0f} tok/s, {row['ms_per_step']:,.0f} ms a step, "
+            f"MFU {row['mfu'] or 0:.3f}, {row['peak_memory_gb'] or 0:.1f} GB, loss {row['loss_first']:.3f} to "
+            f"{row['loss_last']:.3f}, warm-up {row['warmup_seconds']:.0f} s",
+            flush=True,
+        )
+        for kind, spent in row["parts_ms"].items():
+            print(f"    {kind:24s} {spent:10.1f} ms")
+        print(f"    {'not covered':24s} {row['idle_ms'] or 0:10.1f} ms", flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
