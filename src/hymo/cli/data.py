@@ -34,6 +34,7 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 
 _Tokens = Annotated[int | None, Parameter(converter=_whole)]
 _Files = Annotated[tuple[Path, ...], Parameter(negative="", show_default=False)]
+_Words = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 _Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
@@ -45,6 +46,8 @@ def prepare(
     test: _Files = (),
     tokenizer: str = "byte",
     train_tokens: _Tokens = None,
+    local: _Words = (),
+    skip_gated: _Flag = False,
     seed: int = 0,
     text_field: str = "text",
     source_field: str = "source",
@@ -61,12 +64,15 @@ def prepare(
     of workers. After an interrupt the same command goes on.
 
     Args:
-        inputs: JSONL, Parquet or plain text files, .gz, .xz and .zst included, or folders of them.
+        inputs: JSONL, Parquet or plain text files, .gz, .xz and .zst included, or folders of them; or one mixture: a
+            YAML file, or hymo_mixture.
         out: Folder of the data set.
         validation: Fixed held-out file; may be repeated. Without one, 1.5 % each become validation and test.
         test: Fixed file of the test split; may be repeated.
         tokenizer: "byte", or a tokenizer file.
         train_tokens: Training tokens to take, in reading order, such as 30e9; held-out documents come on top.
+        local: NAME=PATH: read that source of a mixture from files; may be repeated.
+        skip_gated: Leave out the sources of a mixture that need a login; another takes their weight.
         seed: Seed of the order of documents.
         text_field: Field or column that holds the text.
         source_field: Field that names a document's source.
@@ -77,22 +83,41 @@ def prepare(
         overwrite: Replace a data set that is already there.
         json: Write the manifest's summary as JSON.
     """
+    from hymo.core.errors import UsageError
+    from hymo.data.mixture import is_mixture, load_mixture
     from hymo.data.prepare import make_job, run
+    from hymo.data.recipe import make_mixture_job
     from hymo.data.sources import Fields
     from hymo.data.tokenizer import load_tokenizer
 
     made = load_tokenizer(tokenizer)
-    job = make_job(
-        inputs,
-        out,
-        made,
-        validation_inputs=validation,
-        test_inputs=test,
-        seed=seed,
-        fields=Fields(text=text_field, source=source_field, id=id_field),
-        shard_tokens=shard_tokens,
-        train_tokens=train_tokens,
-    )
+    if is_mixture(inputs):
+        if validation or test:
+            raise UsageError("a mixture makes its own validation and test splits: leave --validation and --test out")
+        job = make_mixture_job(
+            load_mixture(inputs[0]),
+            out,
+            made,
+            train_tokens=train_tokens,
+            local=local,
+            skip_gated=skip_gated,
+            seed=seed,
+            shard_tokens=shard_tokens,
+        )
+    else:
+        if local or skip_gated:
+            raise UsageError("--local and --skip-gated belong to a mixture: give its YAML file instead of text files")
+        job = make_job(
+            inputs,
+            out,
+            made,
+            validation_inputs=validation,
+            test_inputs=test,
+            seed=seed,
+            fields=Fields(text=text_field, source=source_field, id=id_field),
+            shard_tokens=shard_tokens,
+            train_tokens=train_tokens,
+        )
     try:
         progress = _Progress() if sys.stderr.isatty() else None
         manifest = run(job, made, overwrite=overwrite, workers=workers, progress=progress)
@@ -105,6 +130,36 @@ def prepare(
         log(f"error: {quarantined:,} documents were quarantined, see {out / 'quarantine.jsonl'} (--strict)")
         return 1
     return 0
+
+
+@app.command
+def sources(mixture: str = "hymo_mixture", /, *, json: Json = False) -> None:
+    """List the sources of a mixture with weight, tokens, terms, and what is still to be confirmed.
+
+    Args:
+        mixture: YAML file, or hymo_mixture.
+        json: Write JSON.
+    """
+    from hymo.data.mixture import load_mixture
+
+    loaded = load_mixture(mixture)
+    if json:
+        print_json(loaded.model_dump(mode="json"))
+        return
+    rows = []
+    for name, source in loaded.sources.items():
+        place = ", ".join(map(str, source.local)) or "/".join(
+            part for part in (source.hub, source.config or source.data_dir) if part
+        )
+        if source.configs and not source.local:
+            place += f" ({len(source.configs)} configurations)"
+        tokens = count(source.weight * loaded.train_tokens) if loaded.train_tokens else "-"
+        gated = "yes" if source.gated else "no"
+        rows.append((name, f"{100 * source.weight:.4g} %", tokens, gated, source.licence, place))
+    print_table(loaded.name, ("source", "weight", "tokens", "gated", "licence", "place"), rows, left=(0, 3, 4, 5))
+    for name, source in loaded.sources.items():
+        if source.to_confirm:
+            print(f"to confirm for {name}: {'; '.join(source.to_confirm)}")
 
 
 @app.command

@@ -45,9 +45,10 @@ Tree = dict[str, dict[str, Any]]
 
 
 def preset_names() -> list[str]:
-    """Names that `load_config` knows without a file."""
+    """Names that `load_config` knows without a file; mixtures of data lie in the same folder and are no such names."""
     folder = resources.files("hymo") / "presets"
-    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+    names = [item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml")]
+    return sorted(name for name in names if not name.endswith("_mixture"))
 
 
 def load_config(path_or_preset: str | Path, overrides: Iterable[str] = ()) -> HyMoConfig:

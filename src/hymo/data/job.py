@@ -18,7 +18,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -49,6 +49,8 @@ class Job:
         fractions: shares of train, validation and test by hash; None where each feed names its split.
         exhausted: what to do about a feed that ends before its `train_tokens`: "stop" leaves it at that, "reweight"
             takes the rest from the other feeds, "repeat" shows its documents again.
+        notes: warnings for the manifest that were known beforehand.
+        facts: further settings for the manifest.
         seed: of the order of documents.
         shard_tokens: most tokens in a shard.
         block_bytes: text per part, about.
@@ -64,6 +66,8 @@ class Job:
     shard_tokens: int
     block_bytes: int
     exhausted: Literal["stop", "reweight", "repeat"] = "stop"
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def work(self) -> Path:
@@ -251,8 +255,10 @@ class Job:
                 "exhausted": self.exhausted,
                 "train_tokens": sum(feed.train_tokens or 0 for feed in self.feeds) or None,
                 **dataclasses.asdict(self.fields),
+                **self.facts,
             },
             warnings=[
+                *self.notes,
                 *plan.warnings,
                 *(
                     f"the {name} split is empty: give more documents, a larger fraction or its own input"

@@ -116,7 +116,10 @@ def settle(job: Job, encoder: Encoder, readers: list[FeedReader]) -> Selection:
         short = [i for i, budget in enumerate(budgets) if budget is not None and plan.offered[i] < budget]
         unread = [i for i in short if not readers[i].exhausted]
         for i in unread:
-            readers[i].read(encoder, readers[i].tokens + (budgets[i] or 0) - plan.offered[i])
+            # As many duplicates again are expected among what is read now.
+            rate = min(4.0, readers[i].tokens / max(1, plan.offered[i]))
+            missing = (budgets[i] or 0) - plan.offered[i]
+            readers[i].read(encoder, readers[i].tokens + round(missing * rate))
         if unread:
             continue
         changed = _share_out(job, asked, plan.offered, budgets, passes)

@@ -241,15 +241,13 @@ def parse_block(
 ) -> Iterator[Document | Rejected | Filtered]:
     """Yield what a block holds: good documents, why others are none, and which the filters leave out."""
     for item in block.items:
-        record = _parse_line(item, block.file) if isinstance(item, Line) else item
-        if not isinstance(record, Row):
-            yield record
-            continue
-        document = document_of(record.record, block.file, record.number, fields)
+        parsed = _parse_line(item, block.file) if isinstance(item, Line) else item
+        record = parsed.record if isinstance(parsed, Row) else {}
+        document = document_of(record, block.file, parsed.number, fields) if isinstance(parsed, Row) else parsed
         if filters is None or isinstance(document, Rejected):
             yield document
             continue
-        text, reason = filters.apply(record.record, document.text.decode("utf-8"))
+        text, reason = filters.apply(record, document.text.decode("utf-8"))
         yield Filtered(reason) if reason else dataclasses.replace(document, text=text.encode("utf-8"))
 
 
