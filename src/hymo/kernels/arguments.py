@@ -59,6 +59,18 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:
         )
 
 
+def boundaries_on(cu_seqlens: Tensor, device: torch.device) -> Tensor:
+    """Boundaries that `check_cu_seqlens` has passed on the host, as int32 on a device: kernels there trust them.
+
+    The copy starts from pinned memory, so that the host does not wait for the device.
+    """
+    if device.type != "cuda" or cu_seqlens.is_cuda:
+        return cu_seqlens
+    moved = cu_seqlens.to(torch.int32).pin_memory().to(device, non_blocking=True)
+    _new(moved)
+    return moved
+
+
 _checked: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
 

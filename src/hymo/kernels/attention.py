@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from itertools import groupby, pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
 
 from hymo.kernels.arguments import check_cu_seqlens
 
 
-def document_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens: Tensor | None = None) -> Tensor:
+def document_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    cu_seqlens: Tensor | None = None,
+    bounds: Sequence[int] | None = None,
+    longest: int | None = None,
+) -> Tensor:
     """Grouped causal attention that never crosses a document boundary.
 
     Args:
@@ -20,21 +32,30 @@ def document_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens
         v: values (B, T, Hkv, dv).
         scale: factor on the scores.
         cu_seqlens: int32 boundaries from 0 to T with B = 1.
+        bounds: the same numbers on the host, for the form without a flash kernel; without them they are read from
+            `cu_seqlens`, and a device is waited for.
+        longest: no document is longer than this; T if None.
 
     Returns:
         (B, T, Hq, dv).
+
+    On a GPU in half precision all documents are one call of a flash kernel. Elsewhere neighbouring documents of equal
+    length are one batch of `scaled_dot_product_attention`.
     """
     if cu_seqlens is None:
         return _causal(q, k, v, scale)
     check_cu_seqlens(cu_seqlens, q.shape[0], q.shape[1])
+    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and max(q.shape[-1], v.shape[-1]) <= 256:
+        bound = q.shape[1] if longest is None else longest
+        return _packed(q[0], k[0], v[0], scale, cu_seqlens.to(q.device, torch.int32), bound)[None]
     outputs = []
-    for start, length, count in _runs(cu_seqlens.tolist()):
+    for start, length, count in _runs(cu_seqlens.tolist() if bounds is None else bounds):
         q_run, k_run, v_run = (x[0, start : start + count * length].unflatten(0, (count, length)) for x in (q, k, v))
         outputs.append(_causal(q_run, k_run, v_run, scale).flatten(0, 1))
     return torch.cat(outputs)[None]
 
 
-def _runs(bounds: list[int]) -> list[tuple[int, int, int]]:
+def _runs(bounds: Sequence[int]) -> list[tuple[int, int, int]]:
     """Neighbouring documents of equal length as (start, length, count): each run is one batch without any copy."""
     lengths = [end - start for start, end in pairwise(bounds) if end > start]
     runs, start = [], 0
@@ -43,6 +64,23 @@ def _runs(bounds: list[int]) -> list[tuple[int, int, int]]:
         runs.append((start, length, count))
         start += length * count
     return runs
+
+
+def _packed(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens: Tensor, longest: int) -> Tensor:
+    """Causal attention of all documents, (tokens, heads, width) each."""
+    known = inspect.signature(varlen_attn).parameters  # torch 2.11 to 2.13 differ
+    options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+    if "scale" in known:
+        options["scale"] = scale
+    else:
+        q = q * (scale * q.shape[-1] ** 0.5)
+    if "enable_gqa" in known:
+        options["enable_gqa"] = q.shape[1] != k.shape[1]
+    else:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    packed: Any = varlen_attn(q, k, v, cu_seqlens, cu_seqlens, longest, longest, **options)
+    out: Tensor = packed
+    return out
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

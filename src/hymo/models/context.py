@@ -18,7 +18,9 @@ class SequenceContext:
     rope_gdn: Rotation
     """Rotation of the recurrence's keys (or values)."""
     cu_seqlens: Tensor | None = None
-    """int32 document boundaries over the flattened (B*T) tokens; every row start is one."""
+    """int32 document boundaries over the flattened (B*T) tokens, on the device; every row start is one."""
+    bounds: tuple[int, ...] | None = None
+    """The same numbers on the host."""
     kernel: str = "auto"
     """Implementation of the recurrence."""
     new_lengths: Tensor | None = None

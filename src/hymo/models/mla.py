@@ -68,7 +68,7 @@ class MultiHeadLatentAttention(nn.Module):
         self._record_scores(q, k, context)
         if context.cu_seqlens is not None:
             q, k, v = (x.flatten(0, 1)[None] for x in (q, k, v))
-        o = document_attention(q, k, v, self.scale, context.cu_seqlens)
+        o = document_attention(q, k, v, self.scale, context.cu_seqlens, context.bounds, h.shape[1])
         return self._output(o.reshape(*h.shape[:2], -1))
 
     def _queries(self, h: Tensor, context: SequenceContext) -> Tensor:

@@ -16,7 +16,7 @@ from hymo.core.config import HyMoConfig, ModelConfig
 from hymo.core.errors import UsageError
 from hymo.core.roles import Role
 from hymo.kernels import linear_cross_entropy
-from hymo.kernels.arguments import check_cu_seqlens
+from hymo.kernels.arguments import boundaries_on, check_cu_seqlens
 from hymo.kernels.cross_entropy import IGNORE_INDEX, softcapped_logits
 from hymo.models.context import SequenceContext
 from hymo.models.gdn import GatedDeltaNetBlock
@@ -187,20 +187,24 @@ class HyMo(nn.Module):
         rows, length = tokens.shape
         if start_pos < 0:
             raise UsageError(f"start_pos: must be 0 or more, got {start_pos}.")
+        known: tuple[int, ...] | None = None
         if cu_seqlens is None:
             positions, largest = torch.arange(length, device=tokens.device) + start_pos, start_pos + length - 1
         else:
             check_cu_seqlens(cu_seqlens, 1, tokens.numel())
             bounds = cu_seqlens.to("cpu", torch.int64)
-            if not set(range(0, tokens.numel(), max(length, 1))) <= set(bounds.tolist()):
+            known = tuple(bounds.tolist())
+            if not set(range(0, tokens.numel(), max(length, 1))) <= set(known):
                 raise UsageError(f"cu_seqlens: every row start (each {length} tokens) must be a document boundary.")
             lengths = bounds.diff()
             positions = torch.arange(tokens.numel()) - torch.repeat_interleave(bounds[:-1], lengths)
-            positions, largest = positions.view(rows, length).to(tokens.device), int(lengths.max()) - 1
+            positions, largest = _moved(positions.view(rows, length), tokens.device), int(lengths.max()) - 1
+            cu_seqlens = boundaries_on(cu_seqlens, tokens.device)
         return SequenceContext(
             self.rope_mla(positions, largest),
             self.rope_gdn(positions, largest),
             cu_seqlens,
+            known,
             self.kernel,
             capacity=self.training,
             telemetry=telemetry,
@@ -282,6 +286,11 @@ class HyMo(nn.Module):
     def parameter_roles(self) -> dict[str, Role]:
         """The embedding is the only parameter of its own."""
         return {"embed.weight": Role.EMBEDDING}
+
+
+def _moved(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without waiting for what the device still does."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def build_hymo(config: HyMoConfig | ModelConfig, seed: int | None = None, device: str | torch.device = "cpu") -> HyMo:
