@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from hymo.kernels import gated_delta, gated_linear, linear_cross_entropy
+from hymo.kernels import dispatch, gated_delta, gated_linear, linear_cross_entropy
 
 pytestmark = pytest.mark.gpu
 WIDE = ("g", "A_log", "beta", "log_alpha")
@@ -99,6 +100,45 @@ def test_compiles_without_a_break(rule: Any) -> None:
     got = torch.autograd.grad(compiled(**values), list(values.values()))
     for x, y in zip(got, want, strict=True):
         torch.testing.assert_close(x, y)
+
+
+def test_auto_takes_triton_and_says_why_it_falls_back() -> None:
+    values = inputs(gated_linear, 40, 32, "spread")
+    half = {n: x.to(torch.float32 if n in WIDE else torch.bfloat16) for n, x in values.items()}
+    assert torch.equal(gated_linear(**half)[0], gated_linear(**half, implementation="triton")[0])
+    dispatch._fall_back.cache_clear()
+    with pytest.warns(
+        UserWarning, match="chunked form: the Triton kernels take fp32, bf16 and fp16, not torch.float64"
+    ):
+        gated_linear(**values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gated_linear(**values)  # once for each reason
+
+
+@pytest.mark.parametrize("rule", [gated_linear, gated_delta])
+def test_lengths_add_no_more_than_one_compilation(rule: Any) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(lambda **xs: rule(**xs, implementation="triton")[0].square().sum(), fullgraph=True)
+    for time in (64, 100, 130, 257, 300):
+        values = {n: x.float().requires_grad_() for n, x in inputs(rule, time, 32, "spread").items()}
+        torch.autograd.grad(compiled(**values), list(values.values()))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+@pytest.mark.parametrize("rule", [gated_linear, gated_delta])
+def test_neighbours_are_neither_read_nor_written(rule: Any) -> None:
+    values = {n: x.float() for n, x in inputs(rule, 33, 20, "spread").items()}
+    fenced = {}
+    for name, x in values.items():
+        room = torch.full((x.numel() + 512,), float("nan"), device="cuda")
+        inside = room[256:-256].view(x.shape)
+        inside.copy_(x)
+        fenced[name] = inside
+    got = rule(**fenced, implementation="triton", output_final_state=True)
+    want = rule(**values, implementation="triton", output_final_state=True)
+    assert all(map(torch.equal, got, want))
 
 
 def test_cross_entropy() -> None:

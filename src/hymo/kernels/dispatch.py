@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,9 +25,9 @@ WIDEST = 128
 def choose(implementation: str, v: Tensor, d_state: int) -> str:
     """Resolve `auto` for values v (B, T, H, D) and keys of d_state; refuse an unknown name.
 
-    `auto` is the loop for short sequences and chunked for others, on a GPU too: the Triton kernels are opt-in until
-    every check against fp64 holds on the GPU (see `docs/kernels.md`). Asked for by name, triton is an error where it
-    can't run.
+    `auto` is the loop for short sequences; for others the Triton kernels on a CUDA device, and chunked elsewhere. Where
+    the kernels can't take an input on such a device, `auto` falls back to chunked and says why, once for each reason.
+    Asked for by name, triton is an error where it can't run.
     """
     source = "implementation"
     if implementation == "auto" and SWITCH in os.environ:
@@ -38,7 +39,20 @@ def choose(implementation: str, v: Tensor, d_state: int) -> str:
         raise UsageError(f"{source}='triton': {why}. Use auto, recurrent or chunked.")
     if implementation != "auto":
         return implementation
-    return "recurrent" if v.shape[1] <= SHORT else "chunked"
+    if v.shape[1] <= SHORT:
+        return "recurrent"
+    if v.device.type != "cuda":
+        return "chunked"
+    why = obstacle(v, d_state)
+    if why and v.numel() and not torch.compiler.is_compiling():
+        _fall_back(why)
+    return "chunked" if why else "triton"
+
+
+@lru_cache(maxsize=64)
+def _fall_back(why: str) -> None:
+    """Warn of a fallback; cached, so once for each reason."""
+    warnings.warn(f"the recurrence runs in its slower chunked form: {why}", stacklevel=4)
 
 
 def obstacle(v: Tensor, d_state: int) -> str:
@@ -79,13 +93,12 @@ def kernel_report() -> list[KernelChoice]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     why = machine_obstacle(device) if device.type == "cuda" else "no CUDA device"
     fast = "" if why else f"triton runs on {torch.cuda.get_device_name()}"
-    opt_in = why or f"the Triton kernels are opt-in: set {SWITCH}=triton"
     forced = os.environ.get(SWITCH, "auto")
     rows = []
     for operation in ("gated_linear", "gated_delta"):
         if forced != "auto":
             rows.append(KernelChoice(operation, forced, f"set by {SWITCH}"))
         else:
-            rows.append(KernelChoice(operation, "chunked", opt_in))
+            rows.append(KernelChoice(operation, "chunked" if why else "triton", why or fast))
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
     return rows

@@ -14,8 +14,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-PROGRAMS = 2048
-"""Programs that fill the device: 132 multiprocessors of an H200 with about 16 warps each."""
+PROGRAMS = 1056
+"""Programs of one warp that run at once: 132 multiprocessors of an H200 with 8 warps each, as registers allow."""
 COLUMNS = 7
 """Per segment: batch row, first token, end, sequence, is first, is last, first tile."""
 
@@ -34,29 +34,38 @@ class Segments:
     """Whether some sequence may have more than one segment."""
 
 
-def segment_parts(sequences: int, heads: int, packed: bool, programs: int = PROGRAMS) -> int:
-    """Upper bound on the number of segments; a function of everything but the length, which compiled code may vary."""
+def segment_parts(sequences: int, heads: int, packed: bool, warps: int, programs: int = PROGRAMS) -> int:
+    """Upper bound on the number of segments; a function of everything but the length, which compiled code may vary.
+
+    warps: of one program. Fewer programs of more warps fill the device, and wide states make the scan dear.
+    """
+    wave = max(1, programs // warps)
     if packed:
-        return sequences + max(1, programs // heads)
-    return sequences * max(1, programs // (heads * sequences))
+        return sequences + max(1, wave // heads)
+    rows = heads * sequences
+    for waves in (1, 2, 3):  # the fewest whose last one is not left half empty
+        each = waves * wave // rows
+        if each * rows >= 0.85 * waves * wave:
+            return sequences * each
+    return sequences * max(1, wave // rows)
 
 
 def segments(
-    batch: int, length: int, heads: int, cu_seqlens: Tensor | None, tile: int, device: torch.device
+    batch: int, length: int, heads: int, cu_seqlens: Tensor | None, tile: int, warps: int, device: torch.device
 ) -> Segments:
     """Cut `batch` sequences of `length` tokens, or the documents that `cu_seqlens` bounds, into segments."""
     if cu_seqlens is None:
-        return _dense(batch, length, heads, tile, device)
+        return _dense(batch, length, heads, tile, warps, device)
     bounds = cu_seqlens.to(device, torch.int64)
-    parts = segment_parts(len(bounds) - 1, heads, True)
+    parts = segment_parts(len(bounds) - 1, heads, True, warps)
     span = _round_up(-(-length // (parts - len(bounds) + 1)), tile)
     return _build(bounds, span, parts, tile, -(-length // tile) + parts, dense_length=None)
 
 
 @lru_cache(maxsize=64)
-def _dense(batch: int, length: int, heads: int, tile: int, device: torch.device) -> Segments:
+def _dense(batch: int, length: int, heads: int, tile: int, warps: int, device: torch.device) -> Segments:
     bounds = torch.arange(batch + 1) * length
-    parts = segment_parts(batch, heads, False)
+    parts = segment_parts(batch, heads, False, warps)
     span = _round_up(-(-length * batch // parts), tile)
     each = max(1, -(-length // span))
     built = _build(bounds, span, batch * each, tile, batch * (-(-length // tile)), dense_length=length)

@@ -68,13 +68,31 @@ def exp2(x):
 
 
 @triton.jit
-def prefetch(pointers):
-    """Ask for the cache lines of `pointers` ahead of their loads; costs no registers, unlike loading early."""
+def tied(x, step):
+    """int32 `x`, but as if it depended on the loop's step.
+
+    Addresses made from it are computed in each step. Else the compiler keeps a 64-bit pointer for every access of a
+    loop, more registers than the matrices leave, and spills them.
+    """
+    if INTERPRETED:
+        return x
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", constraints="=r,r,r", args=[x, step], dtype=tl.int32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def prefetch(base, rows, row_stride, live):
+    """Ask for the cache lines of rows (int64) ahead of their loads; costs no registers, unlike loading early.
+
+    Copies to shared memory that the compiler starts early are of little help: with one buffer it can start them only
+    after the last use of the present tile, at the end of a step.
+    """
     if not INTERPRETED:
         tl.inline_asm_elementwise(
             "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
             constraints="=r,l",
-            args=[pointers.to(tl.int64)],
+            args=[(base + tl.where(live, rows, 0) * row_stride).to(tl.int64)],
             dtype=tl.int32,
             is_pure=False,
             pack=1,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hymo.kernels.triton_common import LOG2E, dot, sum_before
+from hymo.kernels.triton_common import LOG2E, dot, prefetch, right_operand, sum_before, tied, turned_operand
 from hymo.kernels.triton_gated_linear import _load, _segment
 
 
@@ -27,13 +27,21 @@ def _product(x, y, exact: tl.constexpr):
 
 
 @triton.jit
+def _small_product(x, y, exact: tl.constexpr):
+    """x @ y of blocks of an inverse. fp16 keeps the digits of tf32, and its operands are half as many."""
+    if exact:
+        return tl.dot(x, y, input_precision="tf32x3")
+    return tl.dot(x.to(tl.float16), right_operand(y, tl.float16))
+
+
+@triton.jit
 def _inverse(matrix, apart, tile: tl.constexpr, exact: tl.constexpr):
-    """(I + matrix)^-1 of a strictly triangular matrix, lower or upper."""
+    """(I + matrix)^-1 of a strictly lower triangular matrix. Its entries are those of products of I - beta k k^T."""
     result = tl.where(apart == 0, 1.0, 0.0) - tl.where(apart == 1, matrix, 0.0)
     for level in tl.static_range(1, 7):
         if (1 << level) < tile:
             between = tl.where((apart >> level) == 1, matrix, 0.0)
-            result -= _product(_product(result, between, exact), result, exact)
+            result -= _small_product(_small_product(result, between, exact), result, exact)
     return result
 
 
@@ -75,23 +83,25 @@ def summarise(
     matrix = tl.where(s[:, None] == z[None, :], 1.0, 0.0)
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
-        live = offset + rows < length
-        keys = _load(k, rows, s, k_t, k_s, live, S, BS).to(OPERAND)
-        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(tl.float32)
-        strength = tl.load(beta + rows * beta_t, mask=live, other=0.0).to(tl.float32)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        tile_rows = tied(rows, offset) + offset
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        keys = _load(k, far_rows, s, k_t, k_s, live, S, BS).to(OPERAND)
+        values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(tl.float32)
+        strength = tl.load(beta + far_rows * beta_t, mask=live, other=0.0).to(tl.float32)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
         until, after, total, between = _decays(gate, rows, columns)
         lower = strength[:, None] * between * dot(keys, tl.trans(keys), OPERAND)
         inverse = _inverse(tl.where(rows[:, None] > columns[None, :], lower, 0.0), apart, TILE, EXACT)
-        error = values - until[:, None] * dot(keys, state, OPERAND)
-        drift = -until[:, None] * dot(keys, matrix, OPERAND)
+        error = values - until[:, None] * dot(keys, right_operand(state, OPERAND), OPERAND)
+        drift = -until[:, None] * dot(keys, right_operand(matrix, OPERAND), OPERAND)
         written = tl.trans((keys.to(tl.float32) * after[:, None]).to(OPERAND))
-        state = state * total + dot(written, _product(inverse, strength[:, None] * error, EXACT), OPERAND)
-        matrix = matrix * total + dot(written, _product(inverse, strength[:, None] * drift, EXACT), OPERAND)
-        k += TILE * k_t
-        v += TILE * v_t
-        beta += TILE * beta_t
-        g += TILE * g_t
+        state = state * total + dot(
+            written, right_operand(_product(inverse, strength[:, None] * error, EXACT), OPERAND), OPERAND
+        )
+        matrix = matrix * total + dot(
+            written, right_operand(_product(inverse, strength[:, None] * drift, EXACT), OPERAND), OPERAND
+        )
     program = index * H + head
     inside = (s < S)[:, None]
     tl.store(states + (program * S + s[:, None]) * D + d[None, :], state, mask=inside & (d < D)[None, :])
@@ -171,33 +181,35 @@ def forward(
         state = tl.zeros((BS, BD), tl.float32)
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
-        live = offset + rows < length
-        keys = _load(k, rows, s, k_t, k_s, live, S, BS).to(OPERAND)
-        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(tl.float32)
-        strength = tl.load(beta + rows * beta_t, mask=live, other=0.0).to(tl.float32)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        tile_rows = tied(rows, offset) + offset
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        keys = _load(k, far_rows, s, k_t, k_s, live, S, BS).to(OPERAND)
+        values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(tl.float32)
+        strength = tl.load(beta + far_rows * beta_t, mask=live, other=0.0).to(tl.float32)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
+        ahead = far_rows + TILE
+        prefetch(k, ahead, k_t, ahead < length)
+        prefetch(v, ahead, v_t, ahead < length)
+        if OUTPUT:
+            prefetch(q, ahead, q_t, ahead < length)
         until, after, total, between = _decays(gate, rows, columns)
         lower = strength[:, None] * between * dot(keys, tl.trans(keys), OPERAND)
         inverse = _inverse(tl.where(rows[:, None] > columns[None, :], lower, 0.0), apart, TILE, EXACT)
-        error = values - until[:, None] * dot(keys, state, OPERAND)
+        error = values - until[:, None] * dot(keys, right_operand(state, OPERAND), OPERAND)
         update = _product(inverse, strength[:, None] * error, EXACT)
         if OUTPUT:
-            queries = _load(q, rows, s, q_t, q_s, live, S, BS).to(OPERAND)
+            queries = _load(q, far_rows, s, q_t, q_s, live, S, BS).to(OPERAND)
             scores = between * dot(queries, tl.trans(keys), OPERAND)
-            result = dot(scores, update, OPERAND) + until[:, None] * dot(queries, state, OPERAND)
+            result = dot(scores, right_operand(update, OPERAND), OPERAND)
+            result += until[:, None] * dot(queries, right_operand(state, OPERAND), OPERAND)
             mask = live[:, None] & (d < D)[None, :]
-            tl.store(o + rows[:, None] * (H * D) + d[None, :], result.to(o.dtype.element_ty), mask=mask)
-            q += TILE * q_t
-            o += TILE * H * D
+            tl.store(o + far_rows[:, None] * (H * D) + d[None, :], result.to(o.dtype.element_ty), mask=mask)
         else:
             tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
             tiles += H * (S * D)
         written = tl.trans((keys.to(tl.float32) * after[:, None]).to(OPERAND))
-        state = state * total + dot(written, update, OPERAND)
-        k += TILE * k_t
-        v += TILE * v_t
-        beta += TILE * beta_t
-        g += TILE * g_t
+        state = state * total + dot(written, right_operand(update, OPERAND), OPERAND)
     if OUTPUT:
         reached = tl.where(inside, last, 0) != 0
         tl.store(final + (sequence * H + head) * (S * D) + place, state, mask=reached)
@@ -222,21 +234,20 @@ def backward(
     d = tl.arange(0, BD)
     length = (end - start).to(tl.int32)
     count = (length + TILE - 1) // TILE
-    at = start + (count - 1) * TILE
-    q += row * q_b + at * q_t + head * q_h
-    k += row * k_b + at * k_t + head * k_h
-    beta += row * beta_b + at * beta_t + head * beta_h
-    g += row * g_b + at * g_t + head * g_h
-    do += row * do_b + at * do_t + head * do_h
+    q += row * q_b + start * q_t + head * q_h
+    k += row * k_b + start * k_t + head * k_h
+    beta += row * beta_b + start * beta_t + head * beta_h
+    g += row * g_b + start * g_t + head * g_h
+    do += row * do_b + start * do_t + head * do_h
     if FULL:
-        v += row * v_b + at * v_t + head * v_h
-        token = (row * tokens + at) * H + head
+        v += row * v_b + start * v_t + head * v_h
+        token = (row * tokens + start) * H + head
         dq += token * S
         dk += token * S
         dv += token * D
         dbeta += token
         dg += token
-        tiles += ((tile + count - 1) * H + head) * (S * D)
+        tiles += (tile * H + head) * (S * D)
     apart = rows[:, None] ^ columns[None, :]
     later = rows[:, None] > columns[None, :]
     earlier = rows[:, None] < columns[None, :]
@@ -248,43 +259,47 @@ def backward(
     else:
         grad = tl.zeros((BS, BD), tl.float32)
     for n in range(count):
-        live = (count - 1 - n) * TILE + rows < length
-        keys = _load(k, rows, s, k_t, k_s, live, S, BS).to(OPERAND)
-        queries = _load(q, rows, s, q_t, q_s, live, S, BS).to(OPERAND)
-        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
-        strength = tl.load(beta + rows * beta_t, mask=live, other=0.0).to(tl.float32)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
-        # The transpose of `between`, and of all that follows from it, is computed, never turned.
+        step = count - 1 - n
+        tile_rows = tied(rows, step) + step * TILE
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        keys = _load(k, far_rows, s, k_t, k_s, live, S, BS).to(OPERAND)
+        queries = _load(q, far_rows, s, q_t, q_s, live, S, BS).to(OPERAND)
+        grads = _load(do, far_rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        strength = tl.load(beta + far_rows * beta_t, mask=live, other=0.0).to(tl.float32)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
+        ahead = far_rows - TILE
+        prefetch(q, ahead, q_t, ahead >= 0)
+        prefetch(k, ahead, k_t, ahead >= 0)
+        prefetch(do, ahead, do_t, ahead >= 0)
+        if FULL:
+            prefetch(v, ahead, v_t, ahead >= 0)
+        received = dot(keys, right_operand(grad, OPERAND), OPERAND)
         until, after, total, between = _decays(gate, rows, columns)
         sums = tl.cumsum(gate, 0)
         difference = tl.minimum(sums[None, :] - sums[:, None], 0.0)
         turned_between = tl.where(later, 0.0, tl.exp2(difference * LOG2E))
         similar = dot(keys, tl.trans(keys), OPERAND)
-        upper = tl.where(earlier, strength[None, :] * turned_between * similar, 0.0)
-        turned_inverse = _inverse(upper, apart, TILE, EXACT)
+        inverse = _inverse(tl.where(later, strength[:, None] * between * similar, 0.0), apart, TILE, EXACT)
         turned_scores = turned_between * dot(keys, tl.trans(queries), OPERAND)
-        update_grad = dot(turned_scores, grads, OPERAND) + after[:, None] * dot(keys, grad, OPERAND)
-        x = _product(turned_inverse, update_grad, EXACT)
+        update_grad = dot(turned_scores, grads, OPERAND)
+        update_grad += after[:, None] * received
+        x = _product(tl.trans(inverse), update_grad, EXACT)
         error_grad = strength[:, None] * x
         if FULL:
-            values = _load(v, rows, d, v_t, v_d, live, D, BD).to(tl.float32)
-            state = tl.load(tiles + place, mask=inside, other=0.0)
-            turned_state = tl.load(tiles + s[None, :] * D + d[:, None], mask=tl.trans(inside), other=0.0)
-            lower = tl.where(later, strength[:, None] * between * similar, 0.0)
-            inverse = _inverse(lower, apart, TILE, EXACT)
+            values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(tl.float32)
+            state = tl.load(tiles + step.to(tl.int64) * (H * S * D) + place, mask=inside, other=0.0)
+            turned_state = tl.trans(state)
             error = values - until[:, None] * dot(keys, state, OPERAND)
             update = _product(inverse, strength[:, None] * error, EXACT)
-            score_grad = tl.where(earlier, 0.0, dot(grads, tl.trans(update.to(OPERAND)), OPERAND))
+            score_grad = tl.where(earlier, 0.0, dot(grads, turned_operand(update, OPERAND), OPERAND))
             turned_score_grad = turned_between * dot(update, tl.trans(grads), OPERAND)
-            crossed = tl.where(later, -between * dot(x, tl.trans(update.to(OPERAND)), OPERAND), 0.0)
-            turned_crossed = tl.where(earlier, -turned_between * dot(update, tl.trans(x.to(OPERAND)), OPERAND), 0.0)
+            crossed = tl.where(later, -between * dot(x, turned_operand(update, OPERAND), OPERAND), 0.0)
+            turned_crossed = tl.where(earlier, -turned_between * dot(update, turned_operand(x, OPERAND), OPERAND), 0.0)
             mixed = strength[:, None] * crossed + strength[None, :] * turned_crossed
             read_state = dot(grads, turned_state, OPERAND)
             kept_state = dot(error_grad, turned_state, OPERAND)
-            left_state = dot(update, tl.trans(grad.to(OPERAND)), OPERAND)
-            query_grad = until[:, None] * read_state + dot(between * score_grad, keys, OPERAND)
-            key_grad = dot(turned_score_grad, queries, OPERAND) + after[:, None] * left_state
-            key_grad += dot(mixed, keys, OPERAND) - until[:, None] * kept_state
+            left_state = dot(update, turned_operand(grad, OPERAND), OPERAND)
             strength_grad = tl.sum(x * error, 1) + tl.sum(crossed * similar, 1)
 
             # Of each pair of rows, the flow across the gates between them: what row i reads of what row j wrote.
@@ -294,33 +309,25 @@ def backward(
             reads = tl.sum(queries.to(tl.float32) * read_state - wide_keys * kept_state, 1)
             writes = after * tl.sum(wide_keys * left_state, 1)
             # Pairs i >= t > j cross gate t.
-            crossing = _product(tl.where(later, 0.0, 1.0), pairs, True)
+            crossing = dot(tl.where(later, 0.0, 1.0), right_operand(pairs, OPERAND), OPERAND)
             inner = tl.sum(tl.where(later, crossing, 0.0), 1)
             gate_grad = inner + tl.cumsum(until * reads, 0, reverse=True) + sum_before(writes, rows, columns)
             gate_grad += total * tl.sum(tl.sum(grad * state.to(tl.float32), 1), 0)
+            # Last a product as wide as the state: the compiler shares out warps over all products after it.
+            query_grad = until[:, None] * read_state + dot(between * score_grad, keys, OPERAND)
+            key_grad = dot(turned_score_grad, queries, OPERAND) + after[:, None] * left_state
+            key_grad += dot(mixed, keys, OPERAND) - until[:, None] * kept_state
             mask = live[:, None] & (s < S)[None, :]
-            at_key = rows[:, None] * (H * S) + s[None, :]
+            at_key = far_rows[:, None] * (H * S) + s[None, :]
             tl.store(dq + at_key, query_grad.to(dq.dtype.element_ty), mask=mask)
             tl.store(dk + at_key, key_grad.to(dk.dtype.element_ty), mask=mask)
             mask = live[:, None] & (d < D)[None, :]
-            tl.store(dv + rows[:, None] * (H * D) + d[None, :], error_grad.to(dv.dtype.element_ty), mask=mask)
-            tl.store(dbeta + rows * H, strength_grad.to(dbeta.dtype.element_ty), mask=live)
-            tl.store(dg + rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
-            v -= TILE * v_t
-            dq -= TILE * H * S
-            dk -= TILE * H * S
-            dv -= TILE * H * D
-            dbeta -= TILE * H
-            dg -= TILE * H
-            tiles -= H * (S * D)
+            tl.store(dv + far_rows[:, None] * (H * D) + d[None, :], error_grad.to(dv.dtype.element_ty), mask=mask)
+            tl.store(dbeta + far_rows * H, strength_grad.to(dbeta.dtype.element_ty), mask=live)
+            tl.store(dg + far_rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
         read = tl.trans((queries.to(tl.float32) * until[:, None]).to(OPERAND))
         kept = tl.trans((keys.to(tl.float32) * until[:, None]).to(OPERAND))
-        grad = grad * total + dot(read, grads, OPERAND) - dot(kept, error_grad, OPERAND)
-        q -= TILE * q_t
-        k -= TILE * k_t
-        beta -= TILE * beta_t
-        g -= TILE * g_t
-        do -= TILE * do_t
+        grad = grad * total + dot(read, grads, OPERAND) - dot(kept, right_operand(error_grad, OPERAND), OPERAND)
     if not FULL:
         tl.store(leaving + place, grad, mask=inside)
     if HAS_INITIAL and FULL:

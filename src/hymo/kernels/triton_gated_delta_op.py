@@ -28,7 +28,8 @@ def default_config(d_state: int, headdim: int) -> DeltaConfig:
     if OVERRIDE is not None:
         return OVERRIDE
     size = padded(d_state) * padded(headdim)
-    return DeltaConfig(16, 1 if size <= 32 * 32 else 2 if size <= 32 * 64 else 4 if size <= 64 * 64 else 8)
+    warps = 1 if size <= 32 * 32 else 2 if size <= 32 * 64 else 4 if size <= 64 * 64 else 8
+    return DeltaConfig(16, warps, 3 if warps == 1 else 2)
 
 
 OVERRIDE: DeltaConfig | None = None
@@ -62,10 +63,11 @@ def _sequences(v: Tensor, cu_seqlens: Tensor | None) -> int:
     return v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
 
 
-def _kept(v: Tensor, cu_seqlens: Tensor | None) -> int:
+def _kept(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
     """Rows for maps and entering states of segments: none if no sequence is ever cut. Independent of the length."""
     sequences = _sequences(v, cu_seqlens)
-    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None)
+    warps = default_config(d_state, v.shape[3]).warps
+    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None, warps)
     return parts if parts > sequences else 0
 
 
@@ -115,11 +117,11 @@ def _forward(
     d_state = k.shape[-1]
     config = default_config(d_state, width)
     state = None if state is None else state.contiguous()
-    cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
     count = cut.table.shape[0]
     o = v.new_empty(v.shape)
     final = v.new_empty((_sequences(v, cu_seqlens), heads, d_state, width), dtype=torch.float32)
-    kept = _kept(v, cu_seqlens)
+    kept = _kept(v, d_state, cu_seqlens)
     entering = v.new_empty((kept, heads, d_state, width), dtype=torch.float32)
     maps = v.new_empty((kept, heads, d_state, d_state), dtype=torch.float32)
     constants = _constants(d_state, width, config, v)
@@ -149,7 +151,7 @@ def _forward_fake(
     state: Tensor | None,
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    heads, width, d_state, kept = v.shape[2], v.shape[3], k.shape[-1], _kept(v, cu_seqlens)
+    heads, width, d_state, kept = v.shape[2], v.shape[3], k.shape[-1], _kept(v, k.shape[-1], cu_seqlens)
     sizes = ((_sequences(v, cu_seqlens), width), (kept, width), (kept, d_state))
     final, entering, maps = (v.new_empty((n, heads, d_state, w), dtype=torch.float32) for n, w in sizes)
     return v.new_empty(v.shape), final, entering, maps
@@ -173,7 +175,7 @@ def _backward(
     config = default_config(d_state, width)
     first = None if state is None else state.contiguous()
     outer = None if dfinal is None else dfinal.contiguous()
-    cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
     count = cut.table.shape[0]
     if cut.scanned:
         first = entering

@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hymo.kernels.triton_common import LOG2E, dot, exp2, prefetch, right_operand, turned_operand
+from hymo.kernels.triton_common import LOG2E, dot, exp2, prefetch, right_operand, tied, turned_operand
 
 
 @triton.jit
@@ -105,20 +105,19 @@ def summarise(
     unit = _unit(rows, OPERAND)
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
-        live = offset + rows < length
-        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
-        writes = dot(tl.trans(_load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)), unit, OPERAND)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
-        later = (rows + 1 < TILE) & (offset + rows + 1 < length)
-        shifted = tl.load(g + (rows + 1) * g_t, mask=later, other=0.0).to(tl.float32)
+        tile_rows = tied(rows, offset) + offset
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(OPERAND)
+        writes = dot(tl.trans(_load(b, far_rows, s, b_t, b_s, live, S, BS).to(OPERAND)), unit, OPERAND)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
+        later = (rows + 1 < TILE) & (tile_rows + 1 < length)
+        shifted = tl.load(g + (far_rows + 1) * g_t, mask=later, other=0.0).to(tl.float32)
         after = tl.cumsum(shifted, 0, reverse=True)
         total = tl.sum(gate, 0)
         out = writes * exp2(rate[:, None] * after[None, :])
         state = state * tl.exp2(rate * total)[:, None] + dot(out, values, OPERAND)
         seen += total
-        v += TILE * v_t
-        b += TILE * b_t
-        g += TILE * g_t
     where = states + ((index * H + head) * S + s[:, None]) * D + d[None, :]
     tl.store(where, state, mask=(s < S)[:, None] & (d < D)[None, :])
     tl.store(gates + index * H + head, seen)
@@ -147,16 +146,15 @@ def summarise_gradient(
     unit = _unit(rows, OPERAND)
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
-        live = offset + rows < length
-        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
-        reads = dot(tl.trans(_load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND)), unit, OPERAND)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        tile_rows = tied(rows, offset) + offset
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        grads = _load(do, far_rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        reads = dot(tl.trans(_load(c, far_rows, s, c_t, c_s, live, S, BS).to(OPERAND)), unit, OPERAND)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
         into = reads * exp2(rate[:, None] * (seen + tl.cumsum(gate, 0))[None, :])
         state += dot(into, grads, OPERAND)
         seen += tl.sum(gate, 0)
-        c += TILE * c_t
-        g += TILE * g_t
-        do += TILE * do_t
     where = returned + ((index * H + head) * S + s[:, None]) * D + d[None, :]
     tl.store(where, state, mask=(s < S)[:, None] & (d < D)[None, :])
     tl.store(gates + index * H + head, seen)
@@ -243,16 +241,19 @@ def forward(
     apart = rows[:, None] ^ columns[None, :]
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
-        live = offset + rows < length
-        writes = dot(unit, _load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND), OPERAND)
-        reads = dot(unit, _load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND), OPERAND)
-        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
-        ahead = tl.minimum(rows + TILE, length - 1 - offset)
-        prefetch(v + ahead * v_t)
-        prefetch(b + ahead * b_t)
-        prefetch(c + ahead * c_t)
-        prefetch(g + ahead * g_t)
+        tile_rows = tied(rows, offset) + offset
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        writes = dot(unit, _load(b, far_rows, s, b_t, b_s, live, S, BS).to(OPERAND), OPERAND)
+        reads = dot(unit, _load(c, far_rows, s, c_t, c_s, live, S, BS).to(OPERAND), OPERAND)
+        values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(OPERAND)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
+        ahead = far_rows + TILE
+        more = ahead < length
+        prefetch(v, ahead, v_t, more)
+        prefetch(b, ahead, b_t, more)
+        prefetch(c, ahead, c_t, more)
+        prefetch(g, ahead, g_t, more)
         # Only the diagonal of this product is kept, the pairs of a row with itself, which cross no decay.
         scores = dot(reads, turned_operand(writes, OPERAND), OPERAND)
         until = gate
@@ -276,14 +277,9 @@ def forward(
         mask = live[:, None]
         if D != BD:
             mask = mask & (d < D)[None, :]
-        tl.store(o + rows[:, None] * o_t + d[None, :], result.to(o.dtype.element_ty), mask=mask)
+        tl.store(o + far_rows[:, None] * o_t + d[None, :], result.to(o.dtype.element_ty), mask=mask)
         decay = tl.exp2(rate * tl.sum(gate, 0))
         state = state * decay[None, :] + dot(tl.trans(values), right_operand(out, OPERAND), OPERAND)
-        v += TILE * v_t
-        b += TILE * b_t
-        c += TILE * c_t
-        g += TILE * g_t
-        o += TILE * o_t
     if last != 0:
         tl.store(final + (sequence * H + head) * (S * D) + place, state, mask=inside)
 
@@ -317,17 +313,16 @@ def states(
     unit = _unit(rows, OPERAND)
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
-        live = offset + rows < length
-        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
-        writes = dot(tl.trans(_load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)), unit, OPERAND)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
+        tile_rows = tied(rows, offset) + offset
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(OPERAND)
+        writes = dot(tl.trans(_load(b, far_rows, s, b_t, b_s, live, S, BS).to(OPERAND)), unit, OPERAND)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
         _until, after, _total = _spans(gate, rows, TILE)
         tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
         out = writes * exp2(rate[:, None] * after[None, :])
         state = state * tl.exp2(rate * tl.sum(gate, 0))[:, None] + dot(out, values, OPERAND)
-        v += TILE * v_t
-        b += TILE * b_t
-        g += TILE * g_t
         tiles += H * (S * D)
 
 
@@ -355,7 +350,7 @@ def backward(
     rate = _rates(A_log, head, s, S)
     length = (end - start).to(tl.int32)
     count = (length + TILE - 1) // TILE
-    at = start + count * TILE  # past the last tile
+    at = start
     v += row * v_b + at * v_t + head * v_h
     b += row * b_b + at * b_t + head * b_h
     c += row * c_b + at * c_t + head * c_h
@@ -365,7 +360,7 @@ def backward(
     db += ((row * tokens + at) * H + head) * S
     dc += ((row * tokens + at) * H + head) * S
     dg += (row * tokens + at) * H + head
-    tiles += ((tile + count) * H + head) * (S * D)
+    tiles += (tile * H + head) * (S * D)
     inside = (s < S)[:, None] & (d < D)[None, :]
     place = s[:, None] * D + d[None, :]
     grad = tl.zeros((BS, BD), tl.float32)
@@ -380,30 +375,25 @@ def backward(
     reads_cross = tl.where(upper, 0.0, 1.0).to(OPERAND)
     writes_cross = tl.where(upper, 1.0, 0.0).to(OPERAND)
     for n in range(count):
-        v -= TILE * v_t
-        b -= TILE * b_t
-        c -= TILE * c_t
-        g -= TILE * g_t
-        do -= TILE * do_t
-        dv -= TILE * H * D
-        db -= TILE * H * S
-        dc -= TILE * H * S
-        dg -= TILE * H
-        tiles -= H * (S * D)
-        live = (count - 1 - n) * TILE + rows < length
-        raw_writes = _load(b, rows, s, b_t, b_s, live, S, BS).to(OPERAND)
-        raw_reads = _load(c, rows, s, c_t, c_s, live, S, BS).to(OPERAND)
-        values = _load(v, rows, d, v_t, v_d, live, D, BD).to(OPERAND)
-        grads = _load(do, rows, d, do_t, do_d, live, D, BD).to(OPERAND)
-        gate = tl.load(g + rows * g_t, mask=live, other=0.0).to(tl.float32)
-        state = tl.load(tiles + place, mask=inside, other=0.0)
-        if n + 1 < count:
-            prefetch(v + (rows - TILE) * v_t)
-            prefetch(do + (rows - TILE) * do_t)
-            prefetch(b + (rows - TILE) * b_t)
-            prefetch(c + (rows - TILE) * c_t)
-            prefetch(g + (rows - TILE) * g_t)
-            prefetch(tiles - H * (S * D) + tl.arange(0, 16) * (S * D // 16))
+        step = count - 1 - n
+        tile_rows = tied(rows, step) + step * TILE
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        raw_writes = _load(b, far_rows, s, b_t, b_s, live, S, BS).to(OPERAND)
+        raw_reads = _load(c, far_rows, s, c_t, c_s, live, S, BS).to(OPERAND)
+        values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(OPERAND)
+        grads = _load(do, far_rows, d, do_t, do_d, live, D, BD).to(OPERAND)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
+        state = tl.load(tiles + step.to(tl.int64) * (H * S * D) + place, mask=inside, other=0.0)
+        ahead = far_rows - TILE
+        more = ahead >= 0
+        prefetch(v, ahead, v_t, more)
+        prefetch(do, ahead, do_t, more)
+        prefetch(b, ahead, b_t, more)
+        prefetch(c, ahead, c_t, more)
+        prefetch(g, ahead, g_t, more)
+        lines = tl.arange(0, 16).to(tl.int64)
+        prefetch(tiles + (step - 1).to(tl.int64) * (H * S * D), lines, S * D // 16, (lines >= 0) & (step > 0))
         writes = dot(tl.trans(raw_writes), unit, OPERAND)
         reads = dot(tl.trans(raw_reads), unit, OPERAND)
         # P = dO V^T below the diagonal, its mirror image above.
@@ -453,7 +443,7 @@ def backward(
         by_gate = tl.reshape(gate[None, :] * flow, (BS, 2, TILE // 4, 2))  # sums that stay inside a thread
         rate_grad += tl.sum(tl.sum(by_gate, 3), 1)
         gate_grad = tl.sum(rate[:, None] * flow, 0) * (1.0 / LOG2E)
-        tl.store(dg + rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
+        tl.store(dg + far_rows * H, gate_grad.to(dg.dtype.element_ty), mask=live)
 
         # A row reading itself crosses no gate: it joins the keys' gradients after the flows are formed.
         read_grad += diagonal[None, :] * writes
@@ -461,7 +451,7 @@ def backward(
         mask = live[:, None]
         if S != BS:
             mask = mask & (s < S)[None, :]
-        key_place = rows[:, None] * (H * S) + s[None, :]
+        key_place = far_rows[:, None] * (H * S) + s[None, :]
         tl.store(dc + key_place, tl.trans(read_grad.to(dc.dtype.element_ty)), mask=mask)
         tl.store(db + key_place, tl.trans(write_grad.to(db.dtype.element_ty)), mask=mask)
         # The scores are symmetric up to the mask, so their transpose costs nothing.
@@ -469,7 +459,7 @@ def backward(
         mask = live[:, None]
         if D != BD:
             mask = mask & (d < D)[None, :]
-        tl.store(dv + rows[:, None] * (H * D) + d[None, :], value_grad.to(dv.dtype.element_ty), mask=mask)
+        tl.store(dv + far_rows[:, None] * (H * D) + d[None, :], value_grad.to(dv.dtype.element_ty), mask=mask)
     tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 1) * rate * (1.0 / LOG2E), mask=s < S)
     if HAS_INITIAL:
         reached = tl.where(inside, first, 0) != 0

@@ -21,7 +21,9 @@ class LinearConfig:
     """Rows per step of a program: 16 or 32."""
     warps: int
     stages: int = 2
-    """Tiles in flight in the kernels that leave it to the compiler to load ahead."""
+    """Tiles in flight in the forward and backward kernels."""
+    registers: int | None = None
+    """Cap on registers per thread in the forward kernel: more programs at once are worth a few spilled values there."""
 
 
 def default_config(d_state: int, headdim: int, dtype: torch.dtype) -> LinearConfig:
@@ -30,7 +32,7 @@ def default_config(d_state: int, headdim: int, dtype: torch.dtype) -> LinearConf
         return OVERRIDE
     size = padded(d_state) * padded(headdim)
     warps = 1 if size <= 32 * 32 else 2 if size <= 32 * 64 else 4 if size <= 64 * 64 else 8
-    return LinearConfig(16, warps)
+    return LinearConfig(16, warps, registers=128 if warps == 1 else None)
 
 
 OVERRIDE: LinearConfig | None = None
@@ -62,10 +64,11 @@ def _sizes(v: Tensor, b: Tensor, cu_seqlens: Tensor | None) -> tuple[int, int, i
     return batch, length, heads, b.shape[-1], width, batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
 
 
-def _kept(v: Tensor, cu_seqlens: Tensor | None) -> int:
+def _kept(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
     """Rows for states that enter segments: none if no sequence is ever cut. Independent of the length."""
     sequences = v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None)
+    warps = default_config(d_state, v.shape[3], v.dtype).warps
+    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None, warps)
     return parts if parts > sequences else 0
 
 
@@ -82,9 +85,7 @@ def _constants(d_state: int, width: int, config: LinearConfig, x: Tensor) -> dic
     }
 
 
-def _scan(
-    states: Tensor, gates: Tensor, A_log: Tensor, outer: Tensor | None, cut: Segments, reverse: bool
-) -> None:
+def _scan(states: Tensor, gates: Tensor, A_log: Tensor, outer: Tensor | None, cut: Segments, reverse: bool) -> None:
     heads, d_state = A_log.shape
     sequences = cut.spans.shape[0]
     size = states.shape[-1] * states.shape[-2]
@@ -113,11 +114,11 @@ def _forward(
     config = default_config(d_state, width, v.dtype)
     A_log = A_log.float().contiguous()
     state = None if state is None else state.contiguous()
-    cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
     count = cut.table.shape[0]
     o = v.new_empty((batch, length, heads, width))
     final = v.new_empty((sequences, heads, d_state, width), dtype=torch.float32)
-    entering = v.new_empty((_kept(v, cu_seqlens), heads, d_state, width), dtype=torch.float32)
+    entering = v.new_empty((_kept(v, d_state, cu_seqlens), heads, d_state, width), dtype=torch.float32)
     constants = _constants(d_state, width, config, v)
     grid = (count * heads,)
     first: Tensor | None = state
@@ -132,7 +133,7 @@ def _forward(
     kernels.forward[grid](
         v, b, c, g, A_log, final if first is None else first, final, o, cut.table, heads,
         *v.stride(), *b.stride(), *c.stride(), *g.stride(), *o.stride()[:2],
-        HAS_STATE=first is not None, **dict(constants, num_stages=config.stages),
+        HAS_STATE=first is not None, **dict(constants, num_stages=config.stages, maxnreg=config.registers),
     )  # fmt: skip
     return o, final, entering
 
@@ -144,7 +145,7 @@ def _forward_fake(
     return (
         v.new_empty((batch, length, heads, width)),
         v.new_empty((sequences, heads, d_state, width), dtype=torch.float32),
-        v.new_empty((_kept(v, cu_seqlens), heads, d_state, width), dtype=torch.float32),
+        v.new_empty((_kept(v, d_state, cu_seqlens), heads, d_state, width), dtype=torch.float32),
     )
 
 
@@ -165,7 +166,7 @@ def _backward(
     rates = A_log.float().contiguous()
     first = None if state is None else state.contiguous()
     dfinal = None if dfinal is None else dfinal.contiguous()
-    cut = segments(batch, length, heads, cu_seqlens, config.tile, v.device)
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
     count = cut.table.shape[0]
     if cut.scanned:
         first = entering
@@ -188,7 +189,8 @@ def _backward(
     staged = dict(constants, num_stages=config.stages)
     kernels.states[grid](
         v, b, g, rates, tiles if first is None else first, tiles, cut.table, heads,
-        *v.stride(), *b.stride(), *g.stride(), HAS_STATE=first is not None, **staged,
+        *v.stride(), *b.stride(), *g.stride(), HAS_STATE=first is not None,
+        **dict(constants, num_stages=2),
     )  # fmt: skip
     has_initial = state is not None
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
