@@ -34,11 +34,14 @@ class Encoder(Protocol):
 
 
 class FeedReader:
-    """Reads one feed in order and remembers where it stopped."""
+    """Reads one feed, or its streams from `first` to before `last`, in order and remembers where it stopped."""
 
-    def __init__(self, job: Job, feed: int, report: Report | None = None) -> None:
+    def __init__(
+        self, job: Job, feed: int, report: Report | None = None, first: int = 0, last: int | None = None
+    ) -> None:
         self._job, self._feed, self._report = job, feed, report
-        self._stream = self._block = 0
+        self._last = job.feeds[feed].streams if last is None else last
+        self._stream, self._block = first, 0
         self._blocks: Iterator[Block] | None = None
         self._waiting: deque[Place] = deque()
         self.tokens = 0
@@ -47,7 +50,7 @@ class FeedReader:
     @property
     def exhausted(self) -> bool:
         """Whether there is nothing left."""
-        return self._stream == self._job.feeds[self._feed].streams
+        return self._stream == self._last
 
     def read(self, encoder: Encoder, until: int | None) -> None:
         """Read on until there are `until` training tokens; None reads all."""
