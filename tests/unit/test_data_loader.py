@@ -243,3 +243,85 @@ def test_documents_returns_the_text_that_the_steps_read(split):
     size = sum(len(t) for t in got)
     assert 301 - 2 * len(got) <= size <= 301 - 2 * (len(got) - 1) - 1
     assert len(loader.documents(TOK, 10**6)) == len(loader.documents(TOK, loader.steps_per_epoch))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=4, max_size=30),
+    T=st.integers(1, 12),
+    size=st.integers(1, 2),
+    world=st.integers(1, 8),
+    n_micro=st.integers(1, 3),
+    workers=st.sampled_from([0, 1, 3]),
+    seed=st.integers(0, 2**32),
+)
+def test_ranks_cut_every_epoch_exactly_as_the_reference(
+    tmp_path_factory, sizes, T, size, world, n_micro, workers, seed
+):
+    split = make_split(tmp_path_factory.mktemp("s"), sizes, shard_tokens=64)
+    Bg = size * world * n_micro
+    if (split.n_tokens - 1) // T < Bg:
+        return
+    loaders = [PackedLoader(split, T, Bg, seed=seed, max_epochs=2, num_workers=workers) for _ in range(world)]
+    steps = loaders[0].steps_per_epoch
+    for epoch in range(2):
+        windows, boundaries = reference_windows(split, seed, epoch, T)
+        rows = []
+        for step in range(epoch * steps, (epoch + 1) * steps):
+            for rank, loader in enumerate(loaders):
+                for micro in range(n_micro):
+                    batch = loader.batch_at(step, rank=rank, world=world, micro=micro, n_micro=n_micro)
+                    first = len(rows)
+                    rows += batch["tokens"].tolist()
+                    inner = [i * (T + 1) + p for i, starts in enumerate(boundaries[first : len(rows)]) for p in starts]
+                    assert batch["cu_seqlens"].tolist() == [*inner, size * (T + 1)]
+        assert rows == windows[: steps * Bg]
+
+
+def test_threads_ahead_change_nothing_whatever_is_asked_for(split):
+    plain = PackedLoader(split, 7, 12, seed=1, max_epochs=3)
+    ahead = PackedLoader(split, 7, 12, seed=1, max_epochs=3, num_workers=4)
+    rng = np.random.default_rng(0)
+    last = 3 * plain.steps_per_epoch - 1
+    steps = [*range(last - 3, last + 1), 0, 0, 5, 6, 7, 3, *rng.integers(0, last, 40).tolist()]
+    for step in steps:
+        for micro in range(3):
+            one, other = (loader.batch_at(step, micro=micro, n_micro=3) for loader in (plain, ahead))
+            assert one["tokens"].tolist() == other["tokens"].tolist()
+            assert one["cu_seqlens"].tolist() == other["cu_seqlens"].tolist()
+    resumed = PackedLoader(split, 7, 10, seed=1, num_workers=2)
+    resumed.batch_at(0)
+    start = resumed.load_state_dict(plain.state_dict(5))
+    other = PackedLoader(split, 7, 10, seed=1)
+    other.load_state_dict(plain.state_dict(5))
+    for step in range(start, start + 4):
+        assert (resumed.batch_at(step)["tokens"] == other.batch_at(step)["tokens"]).all()
+    with pytest.raises(UsageError, match="num_workers -1"):
+        PackedLoader(split, 7, 10, num_workers=-1)
+
+
+def test_batches_are_there_before_they_are_asked_for(split, monkeypatch):
+    loader = PackedLoader(split, 7, 12, seed=1, num_workers=2)
+    built = []
+    original = PackedLoader.samples
+
+    def samples(self, *arguments):
+        if self is loader:  # threads of earlier tests may still be at work
+            built.append(arguments)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(PackedLoader, "samples", samples)
+    loader.batch_at(0)
+    loader.batch_at(1)
+    loader.batch_at(2)
+    loader._ahead._pool.shutdown(wait=True)
+    assert sorted(first for _, first, _ in built) == [0, 12, 24, 36, 48]  # each once, two beyond
+
+
+def test_an_error_in_a_thread_arrives_where_the_batch_is_asked_for(split, monkeypatch):
+    loader = PackedLoader(split, 7, 12, seed=1, num_workers=1)
+    monkeypatch.setattr(PackedLoader, "read", lambda *_: (_ for _ in ()).throw(DataError("the disk is gone")))
+    with pytest.raises(DataError, match="the disk is gone"):
+        loader.batch_at(0)
+    with pytest.raises(DataError, match="the disk is gone"):
+        loader.batch_at(1)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from hymo.cli.app import main
 from hymo.core.errors import DataError, UsageError
 from hymo.data import ByteTokenizer, Fields, load_manifest, open_split, prepare, sample_paths
 
@@ -112,6 +113,23 @@ ZOO = [
     (b'{"text": "second <|endoftext|> good", "id": 12, "source": "zoo", "text2": {}}', None),
     (b"", "blank lines are no documents"),
     (b'{"text": "third good", "id": {}, "source": []}\r', None),
+    (b'{"text": true}', "not_a_string"),
+    (b'{"text": ["a", "b"]}', "not_a_string"),
+    (b'{"text": {"text": "a"}}', "not_a_string"),
+    (b'{"text": NaN, "id": 3}', "not_a_string"),
+    (b'{"text": "nan elsewhere is no trouble", "score": NaN}', None),
+    (b'{"text": "first", "text": "of equal keys the last counts"}', None),
+    (b"{'text': 'single quotes'}", "bad_json"),
+    (b'{"text": "trailing"} garbage', "bad_json"),
+    (b'{"text": "a"}{"text": "b"}', "bad_json"),
+    (b'{"text": "a",}', "bad_json"),
+    (b'{"text": "raw \t tab"}', "bad_json"),
+    (b'\xef\xbb\xbf{"text": "a mark in the middle"}', "bad_json"),
+    ('{"text": "sixteen bits"}'.encode("utf-16"), "invalid_utf8"),
+    (b"PK\x03\x04 an archive", "bad_json"),
+    (b"\x1f\x8b\x08 compressed but not named so", "invalid_utf8"),
+    (b"null", "not_an_object"),
+    (b"{}", "missing_field"),
     (b'{"text": "no line end"}', None),
 ]
 
@@ -127,12 +145,11 @@ def test_a_zoo_of_broken_lines_is_quarantined_with_place_and_reason(tmp_path):
     assert sum(manifest.quarantined.values()) == len(expected)
     data = open_split(tmp_path / "out", "train", TOK)
     got = {TOK.decode(data.document(i)): data.identity(i) for i in range(data.n_documents)}
-    assert got == {
-        "good one": ("zoo", "zoo.jsonl:1"),
-        "second <|endoftext|> good": ("zoo", "12"),
-        "third good": ("zoo", "zoo.jsonl:21"),
-        "no line end": ("zoo", "zoo.jsonl:22"),
-    }
+    good = [n for n, (_, reason) in enumerate(ZOO, start=1) if reason is None]
+    names = {n: ("zoo", f"zoo.jsonl:{n}") for n in good} | {19: ("zoo", "12")}
+    texts = {n: json.loads(ZOO[n - 1][0], strict=False)["text"] for n in good}
+    assert got == {texts[n]: names[n] for n in good}
+    assert len(got) == 6
 
 
 def compress_zst(data):
@@ -299,3 +316,70 @@ def test_a_bad_line_costs_its_chunk_and_a_long_line_only_itself(tmp_path):
         (str(long), 2, "oversized"),
     ]
     assert sorted(texts_of(tmp_path / "out", "train")) == ["after\n", "before\n"]
+
+
+def flipped(data):
+    middle = len(data) // 2
+    return data[:middle] + bytes(b ^ 0xFF for b in data[middle : middle + 30]) + data[middle + 30 :]
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress), ("zst", compress_zst)])
+def test_damage_inside_and_behind_compressed_data(tmp_path, suffix, compress):
+    rng = random.Random(0)
+    texts = [f"{i} " + "".join(rng.choices("abcdefghijklmnop", k=1000)) for i in range(200)]
+    data = compress("".join(json.dumps({"text": t}) + "\n" for t in texts).encode())
+    for name, content in (("flip", flipped(data)), ("tail", data + b"garbage after the end"), ("cut", data[:-1])):
+        (tmp_path / f"{name}.jsonl.{suffix}").write_bytes(content)
+        after = write_jsonl(tmp_path / "after.jsonl", ["read in spite of all that"])
+        manifest = prepare([tmp_path / f"{name}.jsonl.{suffix}", after], tmp_path / name, TOK, fractions=(1, 0, 0))
+        kept = set(texts_of(tmp_path / name, "train"))
+        assert "read in spite of all that" in kept
+        assert manifest.quarantined.get("unreadable") == 1
+        if name != "flip":  # what came before the damage is whole
+            assert len(kept & set(texts)) >= 100
+    empty = tmp_path / f"nothing.jsonl.{suffix}"
+    empty.write_bytes(compress(b""))
+    with pytest.raises(DataError, match="no training document is left"):
+        prepare([empty], tmp_path / "none", TOK)
+
+
+HUGE = """
+import gzip, json, resource, sys
+from pathlib import Path
+from hymo.data import ByteTokenizer, prepare, Fields
+folder, suffix = Path(sys.argv[1]), sys.argv[2]
+opened = gzip.open if suffix == ".gz" else open
+with opened(folder / f"a.jsonl{suffix}", "wb") as file:
+    file.write(b'{"text": "before"}\\n{"text": "')
+    for _ in range(100):
+        file.write(b"y" * (1 << 20))
+    file.write(b'"}\\n{"text": "after"}\\n')
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+fields = Fields(max_document_bytes=1 << 20)
+manifest = prepare([folder / f"a.jsonl{suffix}"], folder / "out", ByteTokenizer(), fractions=(1, 0, 0), fields=fields)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([manifest.quarantined, manifest.splits["train"].documents, (after - before) // 1024]))
+"""
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_line_of_100_mb_costs_itself_and_no_memory(tmp_path, suffix):
+    command = [sys.executable, "-c", HUGE, str(tmp_path), suffix]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    quarantined, documents, grown_mib = json.loads(shown)
+    assert quarantined == {"oversized": 1}
+    assert documents == 2
+    assert grown_mib < 50
+
+
+def test_nothing_valid_is_an_error_and_something_valid_is_none(tmp_path, capsys):
+    bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
+    bad.write_bytes(b"\n".join(line for line, reason in ZOO if reason and len(line) < 1000))
+    write_jsonl(good, ["fine"])
+    strict = ["--strict"]
+    for inputs, words, code in (([bad], [], 1), ([bad, good], [], 0), ([bad, good], strict, 1), ([good], strict, 0)):
+        out = tmp_path / f"out-{len(inputs)}-{len(words)}-{inputs[0].stem}"
+        assert main(["data", "prepare", *map(str, inputs), "--out", str(out), *words]) == code
+        if bad in inputs:
+            assert {q["file"] for q in quarantine_of(out)} == {str(bad)}
+        capsys.readouterr()

@@ -15,6 +15,7 @@ fingerprint of the data, to refuse a changed data set.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,11 @@ from numpy.typing import NDArray
 
 from hymo.core.errors import DataError, UsageError
 from hymo.data.dataset import Split
+from hymo.data.prefetch import Ahead
 from hymo.data.tokenizer import Tokenizer
 
 Batch = dict[str, NDArray[Any]]
+_Key = tuple[int, int, int, int, int]  # step, rank, world, micro-batch, micro-batches
 
 
 def batch_digest(batches: Iterable[Batch]) -> str:
@@ -107,6 +110,8 @@ class PackedLoader:
         seed: of the order, 0..2^64 - 1.
         packed: give ``cu_seqlens``.
         max_epochs: refuse steps past this many passes; None never does.
+        num_workers: threads that build the micro-batches which will follow the one asked for; 0 builds each when it is
+            asked for. Batches are the same either way.
 
     Raises:
         UsageError: a size is not positive, or the split is too small for one global batch.
@@ -121,11 +126,12 @@ class PackedLoader:
         seed: int = 0,
         packed: bool = True,
         max_epochs: int | None = None,
+        num_workers: int = 0,
     ) -> None:
-        if seq_len < 1 or global_batch < 1 or seed < 0 or (max_epochs is not None and max_epochs < 1):
+        if seq_len < 1 or global_batch < 1 or min(seed, num_workers) < 0 or (max_epochs is not None and max_epochs < 1):
             raise UsageError(
                 f"seq_len {seq_len}, global_batch {global_batch} and max_epochs {max_epochs} must be at least 1, "
-                f"seed {seed} at least 0"
+                f"seed {seed} and num_workers {num_workers} at least 0"
             )
         self.split = split
         self.seq_len = seq_len
@@ -144,16 +150,19 @@ class PackedLoader:
         self._origin_step = 0
         self._origin = Position(0, 0)
         self._cache: _Epoch | None = None
+        self._ahead = Ahead(self._piece, num_workers) if num_workers else None
+        self._depth = num_workers
 
     # -- order ---------------------------------------------------------------------------------------------------
 
     def _epoch(self, epoch: int) -> _Epoch:
-        if self._cache is None or self._cache.epoch != epoch:
+        cached = self._cache  # threads replace it, so it is read once
+        if cached is None or cached.epoch != epoch:
             order = document_order(self.split.n_documents, self.seed, epoch)
             starts = np.zeros(len(order) + 1, dtype=np.int64)
             np.cumsum(self.split.lengths[order], out=starts[1:])
-            self._cache = _Epoch(epoch, order, starts)
-        return self._cache
+            cached = self._cache = _Epoch(epoch, order, starts)
+        return cached
 
     def position(self, step: int) -> Position:
         """Return the epoch and first sample of the global batch of `step`.
@@ -242,9 +251,27 @@ class PackedLoader:
                 f"micro-batches (rank {rank}, micro-batch {micro}): choose sizes that divide it"
             )
         self.require_steps(step + 1)
+        key = (step, rank, world, micro, n_micro)
+        if self._ahead is None:
+            return self._piece(key)
+        return self._ahead.get(key, self._following(key))
+
+    def _piece(self, key: _Key) -> Batch:
+        step, rank, world, micro, n_micro = key
         position = self.position(step)
-        size = self.global_batch // pieces
+        size = self.global_batch // (world * n_micro)
         return self.samples(position.epoch, position.sample + (rank * n_micro + micro) * size, size)
+
+    def _following(self, key: _Key) -> list[_Key]:
+        """Return the micro-batches that a rank asks for after `key`."""
+        step, rank, world, micro, n_micro = key
+        last = math.inf if self.max_epochs is None else self.max_epochs - 1
+        following = []
+        for ahead in range(micro + 1, micro + 1 + self._depth):
+            more, next_micro = divmod(ahead, n_micro)
+            if self.position(step + more).epoch <= last:
+                following.append((step + more, rank, world, next_micro, n_micro))
+        return following
 
     def describe(self, epoch: int, sample: int) -> list[Span]:
         """Return the pieces of documents that make a window, in order (for replay)."""
@@ -288,6 +315,8 @@ class PackedLoader:
                 f"the {self.split.name} data changed since the checkpoint (fingerprint {state['fingerprint'][:12]}… "
                 f"then, {self.split.fingerprint[:12]}… now): restore it, or start a new run"
             )
+        if self._ahead is not None:
+            self._ahead.clear()
         step, saved = int(state["step"]), Position(int(state["epoch"]), int(state["sample"]))
         self._origin_step, self._origin = 0, Position(0, 0)
         if self.position(step) != saved:

@@ -66,11 +66,15 @@ class Fields:
     text_chunk_bytes: int = 16 << 10
 
 
-class _ZstdFile(io.RawIOBase):
-    """Decompresses frame after frame and, unlike the library's own reader, reports a truncated last frame."""
+class _Frames(io.RawIOBase):
+    """Decompresses frame after frame.
 
-    def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any]) -> None:
-        self._raw, self._new = raw, decompressor
+    Unlike the libraries' own readers it reports a truncated last frame (zstd) and whatever follows the frames that is
+    none (xz, whose reader takes garbage for the end).
+    """
+
+    def __init__(self, raw: IO[bytes], new: Callable[[], Any], limit: tuple[int, ...] = ()) -> None:
+        self._raw, self._new, self._limit = raw, new, limit
         self._frame: Any = None
         self._compressed = b""
         self._pending = b""
@@ -80,13 +84,19 @@ class _ZstdFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._pending:
-            self._compressed = self._compressed or self._raw.read(1 << 16)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("compressed file ended inside a frame")
-                return 0
-            self._frame = self._frame or self._new()
-            self._pending, self._compressed = self._frame.decompress(self._compressed), b""
+            if not self._compressed and getattr(self._frame, "needs_input", True):
+                self._compressed = self._raw.read(1 << 16)
+                if not self._compressed:
+                    if self._frame is not None:
+                        raise EOFError("compressed file ended inside a frame")
+                    return 0
+            if self._frame is None:
+                if self._limit:  # xz pads streams with zeros
+                    self._compressed = self._compressed.lstrip(b"\0")
+                    if not self._compressed:
+                        continue
+                self._frame = self._new()
+            self._pending, self._compressed = self._frame.decompress(self._compressed, *self._limit), b""
             if self._frame.eof:
                 self._compressed, self._frame = self._frame.unused_data, None
         size = min(len(buffer), len(self._pending))
@@ -108,10 +118,11 @@ def _open(path: Path, raw: IO[bytes]) -> tuple[IO[bytes], tuple[type[Exception],
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(raw)), errors
     if path.suffix == ".xz":
-        return lzma.open(raw), errors
+        frames = _Frames(raw, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), (1 << 20,))
+        return cast(IO[bytes], io.BufferedReader(frames, 1 << 20)), errors
     if path.suffix == ".zst":
         decompressor, error = _zstd_decompressor(path)
-        return cast(IO[bytes], io.BufferedReader(_ZstdFile(raw, decompressor))), (*errors, error)
+        return cast(IO[bytes], io.BufferedReader(_Frames(raw, decompressor))), (*errors, error)
     return raw, errors
 
 
