@@ -41,10 +41,11 @@ CONFIGS: dict[str, list[Any]] = {
 }
 SHAPES = [
     (4, 4096, 40, 32, 32),
+    (4, 4096, 10, 128, 128),
+    (8, 4096, 40, 32, 32),
     (16, 4096, 40, 32, 32),
     (1, 32768, 40, 32, 32),
     (1, 131072, 40, 32, 32),
-    (4, 4096, 10, 128, 128),
 ]
 """B, T, H, K, V."""
 
@@ -105,19 +106,27 @@ def errors(got: Inputs, want: Inputs) -> dict[str, float]:
     return found
 
 
-def parity(op: str) -> list[dict[str, Any]]:
-    """Every admitted configuration, length, decay and layout against the fp64 chunked form."""
+def parity(op: str, short: bool) -> list[dict[str, Any]]:
+    """Every admitted configuration, length, decay and layout against the fp64 chunked form.
+
+    short: without the longest cases, the repeats and the far offsets.
+    """
     make, module = OPS[op][1:]
     rows = []
-    short = make((2, 200, 2, 32, 32), torch.float64)
-    oracle = errors(results(op, short, "chunked", True), results(op, short, "recurrent", True))
-    rows.append({"op": op, "case": "fp64 chunked against the time loop", "rel_err": oracle, "bound": 1e-12})
+    for case in ("spread", "fast"):
+        few = make((2, 200, 2, 32, 32), torch.float64, case)
+        oracle = errors(results(op, few, "chunked", True), results(op, few, "recurrent", True))
+        rows.append(
+            {"op": op, "case": f"fp64 chunked against the time loop, {case}", "rel_err": oracle, "bound": 1e-12}
+        )
     cases = [("spread", n, 32, torch.bfloat16) for n in (1, 17, 63, 64, 65, 4096, 16384)]
     cases += [(case, 1000, 32, torch.bfloat16) for case in ("slow", "fast", "correlated")]
     cases += [("spread", n, 32, torch.float32) for n in (63, 4096)] + [("slow", 1000, 32, torch.float32)]
     cases += [("spread", 1000, 32, torch.float16), ("spread", 300, 128, torch.bfloat16)]
     cases += [("spread", 300, 16, torch.bfloat16), ("spread", 300, 48, torch.bfloat16)]
     for case, length, width, dtype in cases:
+        if short and length > 1000:
+            continue
         inputs = make((1 if length > 5000 else 2, length, 4, width, width), dtype, case)
         rows.append(_row(op, inputs, f"{case} {dtype}", None))
     lengths = [0, 1, 1, 64, 0, 17, 500, 417]
@@ -128,6 +137,8 @@ def parity(op: str) -> list[dict[str, Any]]:
         module.OVERRIDE = config
         rows.append(_row(op, make((2, 1000, 4, 32, 32), torch.bfloat16), "configuration", str(config)))
     module.OVERRIDE = None
+    if short:
+        return rows
     inputs = make((4, 4096, 40, 32, 32), torch.bfloat16)
     first = results(op, inputs, "triton", False)
     same = all(
@@ -209,6 +220,7 @@ def timed(op: str, impl: str, shape: tuple[int, ...], inputs: Inputs, run: Calla
             before = torch.cuda.memory_allocated()
             call()
             row["extra_gib"] = (torch.cuda.max_memory_allocated() - before) / 2**30
+            row["inputs_gib"] = sum(x.numel() * x.element_size() for x in leaves) / 2**30
         except Exception as error:  # a peer that refuses or fails is a result too
             row["failed"] = f"{type(error).__name__}: {error}"[:300]
         print(json.dumps(row), flush=True)
@@ -278,17 +290,44 @@ def peers(op: str) -> dict[str, Callable[..., Tensor]]:
     return {"fla-chunk_gla": gla, "fla-chunk_simple_gla": simple}
 
 
-def recurrence_rows(op: str, with_peers: bool) -> Iterator[dict[str, Any]]:
-    for shape in SHAPES:
-        inputs = OPS[op][1](shape, torch.bfloat16)
-        functions: dict[str, Callable[..., Tensor]] = {"hymo": lambda *xs: OPS[op][0](*xs, implementation="triton")[0]}
-        if with_peers and shape in (SHAPES[0], SHAPES[-1]):
-            functions |= peers(op)
-        for impl, run in functions.items():
-            yield from timed(op, impl, shape, inputs, run)
-        del inputs
-        gc.collect()
-        torch.cuda.empty_cache()
+def recurrence_rows(op: str, shapes: list[tuple[int, ...]], with_peers: bool) -> Iterator[dict[str, Any]]:
+    """Rows of the package at every shape, then of its peers at the first two."""
+    for own in (True, False):
+        for shape in shapes if own else shapes[:2] if with_peers else []:
+            inputs = OPS[op][1](shape, torch.bfloat16)
+            functions: dict[str, Callable[..., Tensor]] = {
+                "hymo": lambda *xs: OPS[op][0](*xs, implementation="triton")[0]
+            }
+            for impl, run in (functions if own else peers(op)).items():
+                yield from timed(op, impl, shape, inputs, run)
+            if own and shape == shapes[0]:
+                yield packed_row(op, shape, inputs)
+            del inputs
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def packed_row(op: str, shape: tuple[int, ...], inputs: Inputs) -> dict[str, Any]:
+    """Forward and backward over the same tokens as documents of 100 to 2,000, checked by the parity table."""
+    batch, time = shape[:2]
+    lengths = torch.randint(100, 2001, (batch * time // 100,), generator=torch.Generator().manual_seed(0))
+    bounds = lengths.cumsum(0)
+    bounds = torch.cat((torch.tensor([0]), bounds[bounds < batch * time], torch.tensor([batch * time])))
+    bounds = bounds.to("cuda", torch.int32)
+    flat = [x if n == "A_log" else x.flatten(0, 1)[None] for n, x in inputs.items()]
+    leaves = [x.detach().requires_grad_() for x in flat]
+    do = torch.randn(1, batch * time, shape[2], shape[4], device="cuda").to(torch.bfloat16)
+
+    def both() -> Any:
+        o = OPS[op][0](*leaves, cu_seqlens=bounds, implementation="triton")[0]
+        return torch.autograd.grad(o, leaves, do)
+
+    row: dict[str, Any] = {"op": op, "impl": f"hymo, {len(bounds) - 1} packed documents", "direction": "fwdbwd"}
+    row["shape"] = dict(zip("BTHKV", (1, batch * time, *shape[2:]), strict=True))
+    row |= {"floor_ms": floor(op, shape, "fwdbwd"), "rel_err": {}}
+    row["ms"], row["timing"] = milliseconds(both)
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def cross_entropy_rows() -> Iterator[dict[str, Any]]:
@@ -379,6 +418,7 @@ def main() -> None:
     parser.add_argument("what", choices=("parity", "time"))
     parser.add_argument("--only", choices=(*OPS, "linear_cross_entropy"))
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--short", action="store_true", help="parity: fewer cases; time: the first two shapes")
     parser.add_argument("--parity", type=Path, nargs="*", default=[], help="files of `parity` to include")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -386,13 +426,16 @@ def main() -> None:
     found: dict[str, Any] = {"environment": environment(), "rows": []}
     wanted = [options.only] if options.only else [*OPS, "linear_cross_entropy"]
     if options.what == "parity":
-        found["parity"] = [row for op in wanted if op in OPS for row in parity(op)]
+        found["parity"] = [row for op in wanted if op in OPS for row in parity(op, options.short)]
         bad = [row for row in found["parity"] if not max(row["rel_err"].values()) < row["bound"]]
         print(f"{len(found['parity'])} checks, {len(bad)} outside their bounds", *map(json.dumps, bad), sep="\n")
     else:
         found["parity"] = [row for path in options.parity for row in json.loads(path.read_text())["parity"]]
         for op in wanted:
-            rows = cross_entropy_rows() if op == "linear_cross_entropy" else recurrence_rows(op, not options.no_peers)
+            if op == "linear_cross_entropy":
+                rows = cross_entropy_rows()
+            else:
+                rows = recurrence_rows(op, SHAPES[:2] if options.short else SHAPES, not options.no_peers)
             for row in rows:
                 found["rows"].append(row)
                 if options.json:

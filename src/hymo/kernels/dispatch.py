@@ -66,9 +66,16 @@ def obstacle(v: Tensor, d_state: int) -> str:
     return "" if v.numel() else "there is nothing to compute"
 
 
-@lru_cache(maxsize=8)
 def machine_obstacle(device: torch.device) -> str:
-    """Why no Triton kernel can run on this device, or an empty string."""
+    """Why no Triton kernel can run on this device, or an empty string. A constant for `torch.compile`."""
+    return _machine_obstacle(device)
+
+
+torch.compiler.assume_constant_result(machine_obstacle)
+
+
+@lru_cache(maxsize=8)
+def _machine_obstacle(device: torch.device) -> str:
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
     if device.type != "cuda":

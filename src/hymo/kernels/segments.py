@@ -14,8 +14,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-PROGRAMS = 1056
-"""Programs of one warp that run at once: 132 multiprocessors of an H200 with 8 warps each, as registers allow."""
+PROGRAMS = 2112
+"""Programs of weight 1 that run at once: 132 multiprocessors of an H200, 16 warps of up to 128 registers on each."""
 COLUMNS = 7
 """Per segment: batch row, first token, end, sequence, is first, is last, first tile."""
 
@@ -34,12 +34,12 @@ class Segments:
     """Whether some sequence may have more than one segment."""
 
 
-def segment_parts(sequences: int, heads: int, packed: bool, warps: int, programs: int = PROGRAMS) -> int:
+def segment_parts(sequences: int, heads: int, packed: bool, weight: int, programs: int = PROGRAMS) -> int:
     """Upper bound on the number of segments; a function of everything but the length, which compiled code may vary.
 
-    warps: of one program. Fewer programs of more warps fill the device, and wide states make the scan dear.
+    weight: of one program, in warps of up to 128 registers. Fewer heavy ones fill the device.
     """
-    wave = max(1, programs // warps)
+    wave = max(1, programs // weight)
     if packed:
         return sequences + max(1, wave // heads)
     rows = heads * sequences
@@ -51,21 +51,21 @@ def segment_parts(sequences: int, heads: int, packed: bool, warps: int, programs
 
 
 def segments(
-    batch: int, length: int, heads: int, cu_seqlens: Tensor | None, tile: int, warps: int, device: torch.device
+    batch: int, length: int, heads: int, cu_seqlens: Tensor | None, tile: int, weight: int, device: torch.device
 ) -> Segments:
     """Cut `batch` sequences of `length` tokens, or the documents that `cu_seqlens` bounds, into segments."""
     if cu_seqlens is None:
-        return _dense(batch, length, heads, tile, warps, device)
+        return _dense(batch, length, heads, tile, weight, device)
     bounds = cu_seqlens.to(device, torch.int64)
-    parts = segment_parts(len(bounds) - 1, heads, True, warps)
+    parts = segment_parts(len(bounds) - 1, heads, True, weight)
     span = _round_up(-(-length // (parts - len(bounds) + 1)), tile)
     return _build(bounds, span, parts, tile, -(-length // tile) + parts, dense_length=None)
 
 
 @lru_cache(maxsize=64)
-def _dense(batch: int, length: int, heads: int, tile: int, warps: int, device: torch.device) -> Segments:
+def _dense(batch: int, length: int, heads: int, tile: int, weight: int, device: torch.device) -> Segments:
     bounds = torch.arange(batch + 1) * length
-    parts = segment_parts(batch, heads, False, warps)
+    parts = segment_parts(batch, heads, False, weight)
     span = _round_up(-(-length * batch // parts), tile)
     each = max(1, -(-length // span))
     built = _build(bounds, span, batch * each, tile, batch * (-(-length // tile)), dense_length=length)

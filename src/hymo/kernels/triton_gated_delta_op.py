@@ -66,8 +66,8 @@ def _sequences(v: Tensor, cu_seqlens: Tensor | None) -> int:
 def _kept(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
     """Rows for maps and entering states of segments: none if no sequence is ever cut. Independent of the length."""
     sequences = _sequences(v, cu_seqlens)
-    warps = default_config(d_state, v.shape[3]).warps
-    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None, warps)
+    weight = 2 * default_config(d_state, v.shape[3]).warps
+    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None, weight)
     return parts if parts > sequences else 0
 
 
@@ -117,7 +117,7 @@ def _forward(
     d_state = k.shape[-1]
     config = default_config(d_state, width)
     state = None if state is None else state.contiguous()
-    cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, 2 * config.warps, v.device)
     count = cut.table.shape[0]
     o = v.new_empty(v.shape)
     final = v.new_empty((_sequences(v, cu_seqlens), heads, d_state, width), dtype=torch.float32)
@@ -175,7 +175,7 @@ def _backward(
     config = default_config(d_state, width)
     first = None if state is None else state.contiguous()
     outer = None if dfinal is None else dfinal.contiguous()
-    cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
+    cut = segments(batch, length, heads, cu_seqlens, config.tile, 2 * config.warps, v.device)
     count = cut.table.shape[0]
     if cut.scanned:
         first = entering

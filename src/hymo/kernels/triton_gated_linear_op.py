@@ -67,8 +67,8 @@ def _sizes(v: Tensor, b: Tensor, cu_seqlens: Tensor | None) -> tuple[int, int, i
 def _kept(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
     """Rows for states that enter segments: none if no sequence is ever cut. Independent of the length."""
     sequences = v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    warps = default_config(d_state, v.shape[3], v.dtype).warps
-    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None, warps)
+    weight = default_config(d_state, v.shape[3], v.dtype).warps
+    parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None, weight)
     return parts if parts > sequences else 0
 
 
