@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hymo.core.errors import UsageError
-from hymo.kernels import gated_delta, gated_linear, linear_cross_entropy
+from hymo.kernels import dispatch, gated_delta, gated_linear, linear_cross_entropy
 from hymo.kernels.compat import chunk_gated_delta_rule
 from hymo.kernels.dispatch import kernel_report
 
@@ -52,6 +54,25 @@ if not INTERPRETED:
         gated_linear(**inputs, implementation="recurrent")
         monkeypatch.setenv("HYMO_KERNELS", "recurrent")
         assert ("gated_linear", "recurrent", "set by HYMO_KERNELS") in kernel_report()
+
+
+    def test_auto_on_a_gpu_is_triton_or_says_once_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+        def values(time: int, dtype: torch.dtype, width: int = 32) -> Any:
+            shape = (1, time, 2, width)
+            return SimpleNamespace(shape=shape, dtype=dtype, device=torch.device("cuda"), numel=lambda: 2 * time * width)
+
+        monkeypatch.delenv("HYMO_KERNELS", raising=False)
+        monkeypatch.setattr(dispatch, "machine_obstacle", lambda device: "")
+        dispatch._fall_back.cache_clear()
+        assert dispatch.choose("auto", values(40, torch.bfloat16), 32) == "triton"
+        assert dispatch.choose("auto", values(16, torch.bfloat16), 32) == "recurrent"
+        with pytest.warns(UserWarning, match=r"chunked form: .*up to 128 x 128, not 32 x 256"):
+            assert dispatch.choose("auto", values(40, torch.float32, 256), 32) == "chunked"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert dispatch.choose("auto", values(40, torch.float32, 256), 32) == "chunked"
+        with pytest.raises(UsageError, match="take fp32, bf16 and fp16"):
+            dispatch.choose("triton", values(40, torch.float64), 32)
 
 
 def test_compat_is_the_delta_rule() -> None:
@@ -238,6 +259,19 @@ if INTERPRETED:
             tuple(x.requires_grad_() if isinstance(x, Tensor) else x for x in arguments),
             test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
         )
+
+    @pytest.mark.parametrize("rule", [gated_linear, gated_delta])
+    def test_lengths_add_no_more_than_one_compilation(rule: Any) -> None:
+        make = linear_inputs if rule is gated_linear else delta_inputs
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(
+            lambda **xs: rule(**xs, implementation="triton")[0].sum(), fullgraph=True, backend="aot_eager"
+        )
+        for time in (40, 50, 64, 33):
+            values = {name: x.float().requires_grad_() for name, x in make(1, time, 1, 16, 16).items()}
+            torch.autograd.grad(compiled(**values), list(values.values()))
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
     @pytest.mark.parametrize("softcap", [0.0, 3.0, 15.0, 80.0])
     def test_cross_entropy(softcap: float, monkeypatch: pytest.MonkeyPatch) -> None:
