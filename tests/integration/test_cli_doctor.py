@@ -56,6 +56,7 @@ def test_optional_packages(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(doctor, "_no_cuda", lambda: "")
     path = doctor.compilation()
     assert not path.on
     assert "C++ compiler" in path.reason

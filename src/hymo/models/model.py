@@ -7,6 +7,8 @@ logits = c tanh(head(hidden) / c) in fp32.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +64,16 @@ class HyMo(nn.Module):
         self.mtp = MultiTokenPrediction(config)
         self.kernel = "auto"
         self.checkpointing = "none"
+        self._compiled: list[Callable[..., Tensor]] = []
+
+    def compile_blocks(self, **options: Any) -> None:
+        """Let torch.compile make kernels of every block; options as there.
+
+        One block is one graph, and blocks of a kind share it. Passes without gradients, and those that record
+        telemetry, run as written.
+        """
+        self._compiled = [torch.compile(layer, fullgraph=True, **options) for layer in self.layers]
+        self.mtp.compile_blocks(**options)
 
     @property
     def output_weight(self) -> Tensor:
@@ -162,23 +174,24 @@ class HyMo(nn.Module):
         context = self._context(tokens, cu_seqlens, start_pos, telemetry)
         embedded = self.embed_tokens(tokens)
         x = embedded
-        for layer in self.layers:
-            x = self._run(layer, x, context)
+        trains = torch.is_grad_enabled() and telemetry is None
+        for index, layer in enumerate(self.layers):
+            x = self._run(self._compiled[index] if self._compiled and trains else layer, layer, x, context)
         for mixture in self.mixtures():
             mixture.collect()
         return self.norm(x), embedded
 
-    def _run(self, layer: nn.Module, x: Tensor, context: SequenceContext) -> Tensor:
-        """One block, with what the checkpointing mode recomputes in the backward pass."""
+    def _run(self, call: Callable[..., Tensor], layer: nn.Module, x: Tensor, context: SequenceContext) -> Tensor:
+        """One block, called by `call`, with what the checkpointing mode recomputes in the backward pass."""
         if self.checkpointing == "none" or not torch.is_grad_enabled():
-            out: Tensor = layer(x, context)
+            out = call(x, context)
         elif self.checkpointing == "full":
-            out = checkpoint(layer, x, context, use_reentrant=False)
+            out = checkpoint(call, x, context, use_reentrant=False)
         elif isinstance(layer, MLABlock):
             x = x + layer.attention(layer.norm(x), context)
             out = checkpoint(layer.feed_forward, x, context, use_reentrant=False)
         else:
-            out = layer(x, context)
+            out = call(x, context)
         return out
 
     def _context(

@@ -12,6 +12,10 @@ concatenation.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from hymo.core.config import ModelConfig
@@ -41,6 +45,11 @@ class MultiTokenPrediction(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(MTPBlock(config) for _ in range(config.mtp_depth))
+        self._compiled: list[Callable[..., tuple[Tensor, Tensor]]] = []
+
+    def compile_blocks(self, **options: Any) -> None:
+        """Let torch.compile make kernels of every block, for passes with gradients; options as there."""
+        self._compiled = [torch.compile(block, fullgraph=True, **options) for block in self.blocks]
 
     def forward(self, hidden: Tensor, embedded: Tensor) -> list[Tensor]:
         """Head inputs of every depth over a whole window.
@@ -53,7 +62,9 @@ class MultiTokenPrediction(nn.Module):
             Per depth d = 1, 2, ... the output head's input (B, T - d, dim); position t predicts token t + d + 1.
         """
         outputs, chain = [], hidden
-        for depth, block in enumerate(self.blocks, 1):
+        compiled = self._compiled and torch.is_grad_enabled()
+        blocks: Iterable[Callable[..., tuple[Tensor, Tensor]]] = self._compiled if compiled else self.blocks
+        for depth, block in enumerate(blocks, 1):
             chain, out = block(chain[:, :-1], embedded[:, depth:])
             outputs.append(out)
         return outputs

@@ -103,17 +103,13 @@ def triton_kernels() -> list[FastPath]:
 
 
 def compilation() -> FastPath:
-    """torch.compile of GDN blocks (training.torch_compile_gdn)."""
+    """torch.compile of blocks (training.torch_compile_gdn)."""
     name = "torch.compile"
-    compiler = next((found for c in _compilers() if (found := shutil.which(c))), None)
-    if compiler is None:
+    if reason := _no_cuda():
+        return FastPath(name, False, f"{reason}; on a CPU blocks run as written")
+    if next((found for c in _compilers() if (found := shutil.which(c))), None) is None:
         return FastPath(name, False, "no C++ compiler on PATH (g++, clang++ or CXX); install one")
-    return FastPath(
-        name,
-        False,
-        f"{NO_EFFECT}; training.torch_compile_gdn changes nothing. A C++ compiler is there "
-        f"({os.path.basename(compiler)})",
-    )
+    return FastPath(name, True, "blocks of the training step (training.torch_compile_gdn)")
 
 
 def cuda_graphs() -> FastPath:

@@ -86,6 +86,8 @@ class Trainer:
         self.master = build_hymo(config, device=self.device) if model is None else model.to(self.device)
         self.master.train()
         self.copy = WorkingCopy(self.master, getattr(torch, config.training.param_dtype))
+        if self.device.type == "cuda" and config.training.torch_compile_gdn:
+            self.copy.model.compile_blocks()
         self.optimizers = build_optimizers(self.master, config.optimizer)
         self.scheduler = JointWSDScheduler.from_config(self.optimizers, config.scheduler, config.total_steps)
         self.loader = data_iter if isinstance(data_iter, PackedLoader) else None
@@ -431,7 +433,7 @@ class _Meter:
         return values
 
 
-_CUDA_FLAGS = ("torch_compile_gdn", "cuda_graphs_mla", "moe_mixed_precision")
+_CUDA_FLAGS = ("cuda_graphs_mla", "moe_mixed_precision")
 NO_EFFECT = "blocks run eager in this version"
 
 

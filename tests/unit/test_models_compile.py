@@ -1,0 +1,59 @@
+"""A compiled model is the model as written. Here without a GPU: attention, experts and prediction heads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from hymo.core.load import derive_config, load_config
+from hymo.models import HyMo, build_hymo
+
+CONFIG = derive_config(
+    load_config("hymo_tiny"), model={"mla_layers": [0, 1, 2], "n_layers": 3}, training={"seq_len": 32}
+)
+BOUNDS = torch.tensor([0, 20, 33, 50, 66], dtype=torch.int32)
+
+
+def gradients(model: HyMo, telemetry: dict[str, Tensor] | None = None) -> list[Tensor]:
+    from hymo.models import split_window
+
+    tokens = torch.randint(0, 259, (2, 33), generator=torch.Generator().manual_seed(1))
+    sums = model.loss_sums(split_window(tokens, BOUNDS), telemetry=telemetry)
+    torch.stack(list(sums.values())).sum().backward()
+    return [*(x.detach() for x in sums.values()), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("level", ["none", "selective", "full"])
+def test_losses_gradients_and_counts_are_those_of_the_blocks_as_written(level: str) -> None:
+    plain, compiled = build_hymo(CONFIG).double(), build_hymo(CONFIG).double()
+    names = [name for name, _ in compiled.named_parameters()]
+    compiled.compile_blocks(backend="aot_eager")
+    assert [name for name, _ in compiled.named_parameters()] == names
+    for model in (plain, compiled):
+        model.train()
+        model.checkpointing = level
+    for got, want in zip(gradients(compiled), gradients(plain), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+    for ours, theirs in zip(compiled.mixtures(), plain.mixtures(), strict=True):
+        assert ours.tokens_per_expert.sum() == 128
+        assert torch.equal(ours.tokens_per_expert, theirs.tokens_per_expert)
+
+
+def test_passes_without_gradients_or_with_telemetry_run_as_written() -> None:
+    model = build_hymo(CONFIG)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("compiled")
+
+    model.compile_blocks(backend=refuse)
+    with torch.no_grad():
+        model(torch.zeros(1, 8, dtype=torch.int64))
+    record: dict[str, Tensor] = {}
+    with torch.no_grad():
+        model.loss(torch.zeros(1, 9, dtype=torch.int64))
+    with pytest.raises(Exception, match="compiled"):
+        model.loss(torch.zeros(1, 9, dtype=torch.int64))
+    model.mtp._compiled = []
+    gradients(model, record)
+    assert any(name.startswith("mla/logit_absmax") for name in record)
