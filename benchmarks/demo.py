@@ -38,7 +38,9 @@ def main() -> None:
         "tokens": figures["tokens"],
         "seconds": figures["seconds"],
         "bits_per_byte": figures["bits_per_byte"],
+        "heldout_bytes": figures["heldout_bytes"],
         "acceptance": figures["acceptance"],
+        "acceptance_heldout": figures["acceptance_heldout"],
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"environment": environment(), "rows": [row]}, indent=1) + "\n")
