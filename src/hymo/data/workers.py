@@ -79,7 +79,7 @@ def _result(future: Future[Any]) -> Any:
     except BrokenProcessPool as error:
         raise DataError(
             "a worker process was killed (out of memory?); run the same command again, with fewer workers if that "
-            "repeats: finished parts are kept"
+            "repeats: finished parts are kept. A script of your own must call this under `if __name__ == '__main__'`"
         ) from error
 
 
