@@ -55,11 +55,12 @@ if not INTERPRETED:
         monkeypatch.setenv("HYMO_KERNELS", "recurrent")
         assert ("gated_linear", "recurrent", "set by HYMO_KERNELS") in kernel_report()
 
-
     def test_auto_on_a_gpu_is_triton_or_says_once_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
         def values(time: int, dtype: torch.dtype, width: int = 32) -> Any:
             shape = (1, time, 2, width)
-            return SimpleNamespace(shape=shape, dtype=dtype, device=torch.device("cuda"), numel=lambda: 2 * time * width)
+            return SimpleNamespace(
+                shape=shape, dtype=dtype, device=torch.device("cuda"), numel=lambda: 2 * time * width
+            )
 
         monkeypatch.delenv("HYMO_KERNELS", raising=False)
         monkeypatch.setattr(dispatch, "machine_obstacle", lambda device: "")
@@ -226,6 +227,20 @@ if INTERPRETED:
             inputs["initial_state"] = torch.randn(len(lengths), 2, 16, 16, dtype=torch.float64)
         bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0).to(torch.int32)
         compare(inputs, cu_seqlens=bounds)
+
+    def test_one_table_for_all_layers_until_the_boundaries_change() -> None:
+        bounds = torch.tensor([0, 37, 90], dtype=torch.int32)
+        inputs = linear_inputs(1, 90, 1, 16, 16)
+        compare(inputs, cu_seqlens=bounds)
+        tables = dict(segments._tables[id(bounds)][1])
+        compare(inputs, cu_seqlens=bounds)
+        assert segments._tables[id(bounds)][1].keys() == tables.keys()
+        bounds[1] = 50
+        compare(inputs, cu_seqlens=bounds)
+        assert len(segments._tables[id(bounds)][1]) == 2 * len(tables)
+        key = id(bounds)
+        del bounds
+        assert key not in segments._tables
 
     def test_documents_are_isolated_exactly() -> None:
         inputs = linear_inputs(1, 90, 1, 16, 16, "slow")

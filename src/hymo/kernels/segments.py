@@ -8,8 +8,9 @@ table below, so no kernel knows which of the two it runs.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -56,6 +57,26 @@ def segments(
     """Cut `batch` sequences of `length` tokens, or the documents that `cu_seqlens` bounds, into segments."""
     if cu_seqlens is None:
         return _dense(batch, length, heads, tile, weight, device)
+    # A graph being captured must hold the table's own construction: its boundaries may change between replays.
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if capturing or cu_seqlens.is_inference():
+        return _packed(length, heads, cu_seqlens, tile, weight, device)
+    key = (length, heads, tile, weight, device, int(cu_seqlens._version))
+    known = _tables.setdefault(id(cu_seqlens), (weakref.ref(cu_seqlens, partial(_forget, id(cu_seqlens))), {}))[1]
+    if key not in known:
+        known[key] = _packed(length, heads, cu_seqlens, tile, weight, device)
+    return known[key]
+
+
+_tables: dict[int, tuple[weakref.ref[Tensor], dict[tuple[object, ...], Segments]]] = {}
+"""Tables of the boundaries alive, by identity and version: every layer and both passes share one."""
+
+
+def _forget(key: int, _reference: weakref.ref[Tensor]) -> None:
+    _tables.pop(key, None)
+
+
+def _packed(length: int, heads: int, cu_seqlens: Tensor, tile: int, weight: int, device: torch.device) -> Segments:
     bounds = cu_seqlens.to(device, torch.int64)
     parts = segment_parts(len(bounds) - 1, heads, True, weight)
     span = _round_up(-(-length // (parts - len(bounds) + 1)), tile)
