@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := src tests $(wildcard benchmarks)
 
-.PHONY: help demo test lint types layers clean
+.PHONY: help demo test lint types layers wheel clean
 
 help:
 	@echo "make demo    train, evaluate and sample a small model on this machine's CPU"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make layers  check that imports only go down"
+	@echo "make wheel   build the wheel and run its demo from an environment of its own"
 	@echo "make clean   remove the environment, caches and builds (runs/ stays)"
 
 demo: $(VENV)/.base
@@ -37,6 +38,12 @@ types: $(VENV)/.dev
 
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
+
+wheel: $(VENV)/.dev
+	rm -rf build dist && $(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	$(BIN)/python -m venv --clear dist/env
+	dist/env/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt dist/*.whl
+	cd dist && env/bin/hymo config list && env/bin/hymo demo --short
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -60,7 +67,10 @@ $(BIN)/python:
 	@for python in $(PYTHON) python3.13 python3.12 python3.11; do \
 	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "making $(VENV) with $$($$python --version)"; \
-	    exec $$python -m venv $(VENV); \
+	    $$python -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); \
+	    echo "error: no environment could be made with $$python (Debian, Ubuntu: apt install python3-venv)" >&2; \
+	    exit 1; \
 	  fi; \
 	done; \
 	echo "error: no Python >= 3.11 found. Install one, or name it: make PYTHON=/path/to/python3.11 ..." >&2; \
