@@ -74,6 +74,10 @@ if not INTERPRETED:
             assert dispatch.choose("auto", values(40, torch.float32, 256), 32) == "chunked"
         with pytest.raises(UsageError, match="take fp32, bf16 and fp16"):
             dispatch.choose("triton", values(40, torch.float64), 32)
+        monkeypatch.setattr(dispatch, "shared_memory", lambda device: 99)
+        assert dispatch.choose("auto", values(40, torch.bfloat16, 64), 64) == "triton"
+        with pytest.warns(UserWarning, match="32 x 128 need 144 KiB of shared memory in a block, this GPU has 99"):
+            assert dispatch.choose("auto", values(40, torch.bfloat16, 128), 32) == "chunked"
 
 
 def test_compat_is_the_delta_rule() -> None:

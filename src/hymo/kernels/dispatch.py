@@ -63,7 +63,23 @@ def obstacle(v: Tensor, d_state: int) -> str:
         return f"the Triton kernels take fp32, bf16 and fp16, not {v.dtype}"
     if max(d_state, v.shape[-1]) > WIDEST:
         return f"the Triton kernels hold states up to {WIDEST} x {WIDEST}, not {d_state} x {v.shape[-1]}"
+    if max(d_state, v.shape[-1]) > 64 and v.device.type == "cuda":
+        needed, available = 166 if v.dtype is torch.float32 else 144, shared_memory(v.device)
+        if available < needed:
+            state = f"{d_state} x {v.shape[-1]}"
+            return f"states of {state} need {needed} KiB of shared memory in a block, this GPU has {available}"
     return "" if v.numel() else "there is nothing to compute"
+
+
+def shared_memory(device: torch.device) -> int:
+    """KiB of shared memory that a block may have on a CUDA device. A constant for `torch.compile`."""
+    from triton.runtime import driver  # only here: Triton is optional
+
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"]) // 1024
+
+
+torch.compiler.assume_constant_result(shared_memory)
 
 
 def machine_obstacle(device: torch.device) -> str:
