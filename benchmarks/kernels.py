@@ -199,7 +199,7 @@ def floor(op: str, shape: tuple[int, ...], direction: str) -> float:
 
 
 _checked: dict[tuple[Any, ...], dict[str, float]] = {}
-"""Errors by operation, implementation, widths and direction: the check is on the first 512 tokens, whatever the shape."""
+"""Errors by operation, implementation, widths and direction: the first 512 tokens are checked, whatever the shape."""
 
 
 def timed(op: str, impl: str, shape: tuple[int, ...], inputs: Inputs, run: Callable[..., Tensor]) -> Iterator[Any]:
