@@ -120,7 +120,7 @@ def settle(job: Job, encoder: Encoder, readers: list[FeedReader]) -> Selection:
         unread = [i for i in short if not readers[i].exhausted]
         for i in unread:
             # As many duplicates again are expected among what is read now.
-            rate = min(4.0, readers[i].tokens / max(1, plan.offered[i]))
+            rate = min(4.0, max(1.0, readers[i].tokens / max(1, plan.offered[i])))
             missing = (budgets[i] or 0) - plan.offered[i]
             readers[i].read(encoder, readers[i].tokens + round(missing * rate))
         if unread:
