@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hymo.kernels import triton_gated_linear as kernels
+from hymo.kernels import triton_gated_linear_backward as gradients
 from hymo.kernels.segments import Segments, segment_parts, segments
 from hymo.kernels.triton_common import operand_dtype, padded
 
@@ -181,20 +182,20 @@ def _backward(
         leaving = v.new_empty((count, heads, d_state, width), dtype=torch.float32)
         gates = v.new_empty((count, heads), dtype=torch.float32)
         summary = dict(constants, TILE=max(config.tile, 32))
-        kernels.summarise_gradient[grid](
+        gradients.summarise_gradient[grid](
             c, g, rates, do, leaving, gates, cut.table, heads, *c.stride(), *g.stride(), *do.stride(), **summary
         )
         _scan(leaving, gates, rates, dfinal, cut, reverse=True)
         outer = leaving
     staged = dict(constants, num_stages=config.stages)
-    kernels.states[grid](
+    gradients.states[grid](
         v, b, g, rates, tiles if first is None else first, tiles, cut.table, heads,
         *v.stride(), *b.stride(), *g.stride(), HAS_STATE=first is not None,
         **dict(constants, num_stages=2),
     )  # fmt: skip
     has_initial = state is not None
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
-    kernels.backward[grid](
+    gradients.backward[grid](
         v, b, c, g, rates, do, tiles, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
         cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length,
         HAS_LEAVING=outer is not None, HAS_INITIAL=has_initial, **staged,
