@@ -4,11 +4,14 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import os
 import socket
 import sys
 
 import datasets
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hymo.cli.app import main
 from hymo.core.errors import ConfigError, DataError, UsageError
@@ -16,9 +19,11 @@ from hymo.core.load import preset_names
 from hymo.data import ByteTokenizer, hub, open_split
 from hymo.data.filters import CodeFilters, Filters
 from hymo.data.mixture import Mixture, load_mixture
-from hymo.data.prepare import run
+from hymo.data.prepare import clear_output, run
+from hymo.data.reading import read_all, settle
 from hymo.data.recipe import make_mixture_job
 from hymo.data.selection import split_of
+from hymo.data.workers import Workers
 from mixture_fixtures import local_mixture, rows_of, write_rows
 
 TOK = ByteTokenizer()
@@ -430,3 +435,56 @@ def test_a_source_without_end_is_read_as_far_as_needed(tmp_path, monkeypatch, wo
     # What is needed, the block in hand, and blocks that wait for workers.
     assert read[0] <= 3 * number + (2 + 5 * workers) * block / 12
     assert manifest.warnings == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.lists(st.text("abcd", min_size=1, max_size=3), min_size=1, max_size=25), min_size=1, max_size=4),
+    shares=st.lists(st.integers(1, 9), min_size=4, max_size=4),
+    total=st.integers(4, 500),
+    exhausted=st.sampled_from(["stop", "reweight", "repeat"]),
+    held_out=st.sampled_from([0.0, 0.2]),
+)
+def test_any_mixture_settles_whatever_is_read_ahead(tmp_path_factory, texts, shares, total, exhausted, held_out):
+    folder = tmp_path_factory.mktemp("mix")
+    weights = [share / sum(shares[: len(texts)]) for share in shares[: len(texts)]]
+    sources = {}
+    for number, (own, weight) in enumerate(zip(texts, weights, strict=True)):
+        path = write_rows(folder / f"{number}.jsonl", [{"text": text} for text in own])
+        sources[f"s{number}"] = {"local": str(path), "weight": weight, "licence": "CC0-1.0"}
+    mixture = Mixture.model_validate(
+        {"sources": sources, "exhausted": exhausted, "fractions": (1 - held_out, held_out / 2, held_out / 2)}
+    )
+    plans = []
+    for block_bytes in (1, 40, 1 << 20):
+        job = make_mixture_job(mixture, folder / f"{block_bytes}", TOK, train_tokens=total)
+        job = dataclasses.replace(job, block_bytes=block_bytes)
+        clear_output(job, False)
+        with pytest.MonkeyPatch.context() as patch, Workers(job, TOK, 1) as pool:
+            patch.setattr(os, "fsync", lambda _: None)  # thousands of tiny parts
+            plans.append((job, settle(job, pool, read_all(job, pool))))
+    shown = [(plan.sources, plan.duplicates, plan.warnings) for _, plan in plans]
+    assert shown[0] == shown[1] == shown[2]
+    job, plan = plans[0]
+    budgets = [feed.train_tokens for feed in job.feeds]
+    taken = {feed.name: plan.sources.get(feed.name, {}).get("train", {}).get("tokens", 0) for feed in job.feeds}
+    seen: set[str] = set()
+    everything = {}
+    for feed, own in zip(job.feeds, (texts[int(feed.name[1:])] for feed in job.feeds), strict=True):
+        fresh = [text for text in dict.fromkeys(own) if text not in seen]
+        everything[feed.name] = sum(
+            len(text) + 2
+            for text in fresh
+            if split_of(hashlib.sha256(text.encode()).digest(), mixture.fractions) == "train"
+        )
+        seen |= set(fresh)
+    short = sum(taken.values()) < sum(budgets) - len(budgets)
+    assert bool(plan.warnings) >= short
+    for feed, budget in zip(job.feeds, budgets, strict=True):
+        name = feed.name
+        if exhausted == "stop":
+            assert taken[name] <= budget + 4
+        if short and exhausted != "stop" and len(texts) == 1:
+            assert taken[name] == everything[name] * (4 if exhausted == "repeat" and everything[name] else 1)
+        if short and exhausted == "reweight":  # nothing is left anywhere but what another source has
+            assert taken[name] >= min(everything[name], budget)
