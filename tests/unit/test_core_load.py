@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hymo.core import yaml12
+from hymo.core.config import GROUPS, HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.load import derive_config, dump_config, load_config
 
@@ -186,3 +189,87 @@ def test_overrides_come_last_and_name_themselves(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load_config("hymo_tiny", [override])
         assert says in str(caught.value)
+
+
+FIELDS = [(group, field.name) for group, cls in GROUPS.items() for field in dataclasses.fields(cls)]
+NUMBERS = st.integers() | st.integers(-2, 40) | st.floats() | st.just(10**400)
+SCALARS = st.none() | st.booleans() | NUMBERS | st.sampled_from(["16", "auto", "", "byte"])
+VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=2), SCALARS, max_size=1)
+ODD = [True, "16", 8.0, 0.5, math.nan, math.inf, -math.inf, [], [3], [0, 1.5], 10**30, None, 0, -1, 3, {}]
+
+
+def taken(call: Any) -> HyMoConfig | None:
+    """The configuration that a request gives, or None where it is refused as such."""
+    try:
+        config = call()
+    except ConfigError:
+        return None
+    assert isinstance(config, HyMoConfig)
+    assert derive_config(config) == config
+    return config
+
+
+@pytest.mark.parametrize(("group", "field"), FIELDS)
+def test_any_value_of_any_field_is_taken_or_refused(group: str, field: str) -> None:
+    base = load_config("hymo_tiny")
+    for value in ODD:
+        config = taken(lambda value=value: derive_config(base, **{group: {field: value}}))
+        if config is not None:
+            got = getattr(getattr(config, group), field)
+            assert got == (None if value is None else type(got)(value))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES, min_size=1, max_size=4))
+def test_any_values_together_are_taken_or_refused(values: dict[tuple[str, str], Any]) -> None:
+    changes: dict[str, dict[str, Any]] = {}
+    for (group, field), value in values.items():
+        changes.setdefault(group, {})[field] = value
+    taken(lambda: derive_config(load_config("hymo_tiny"), **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ("model:\n  mla_layers: 3\n", "run.yaml:3: 'model.mla_layers': input should be a valid tuple, not 3."),
+        ("model:\n  n_layers: 8.0\n", "run.yaml:3: 'model.n_layers': input should be a valid integer, not 8.0."),
+        ("model:\n  rope_ratio: .nan\n", "run.yaml:3: 'model.rope_ratio': input should be a finite number, not nan."),
+        ("model:\n  mtp_depth: .inf\n", "run.yaml:3: 'model.mtp_depth': input should be a valid integer"),
+        ('model:\n  head_dim: "16"\n', "run.yaml:3: 'model.head_dim': input should be a valid integer, not '16'."),
+        ("training:\n  seed: -1\n", "run.yaml:3: 'training.seed': input should be greater than or equal to 0"),
+        ("training:\n  seed: 9223372036854775808\n", "'training.seed': input should be less than 9223372036854775808"),
+    ],
+)
+def test_a_field_that_others_follow_is_checked_first(tmp_path: Path, changes: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load_config(write(tmp_path, f"base: hymo_tiny\n{changes}"))
+
+
+def test_overrides_are_checked_before_anything_follows_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape("--set model.head_dim=0: 'model.head_dim': input should be")):
+        load_config("hymo_tiny", ["model.head_dim=0"])
+    (tmp_path / "parent.yaml").write_text("base: hymo_tiny\nmodel:\n  mla_layers: [0, true]\n")
+    with pytest.raises(ConfigError, match=r"parent\.yaml:3: 'model\.mla_layers\[1\]'"):
+        load_config(write(tmp_path, "base: parent.yaml\nmodel:\n  n_layers: 2\n"))
+    part = write(tmp_path, "model:\n  n_layers: 4\n")
+    with pytest.raises(ConfigError, match="group 'optimizer' is missing"):
+        load_config(part, ["model.dim=64", "model.n_layers=8", "model.head_dim=8"])
+
+
+@pytest.mark.parametrize("values", [None, 3, "dim", [("dim", 64)]])
+def test_a_group_that_is_no_mapping_is_refused(values: Any) -> None:
+    with pytest.raises(ConfigError, match="'model' must be a mapping"):
+        derive_config(load_config("hymo_tiny"), model=values)
+    with pytest.raises(ConfigError, match=r"unknown key 'model\.3'"):
+        derive_config(load_config("hymo_tiny"), model={3: 1})  # type: ignore[dict-item]
+
+
+def test_a_preset_starts_from_its_preset_whatever_lies_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = load_config("hymo_700m")
+    for name in ("hymo_750m", "hymo_125m", "hymo_tiny"):
+        (tmp_path / name).write_text("nothing of use")
+    monkeypatch.chdir(tmp_path)
+    assert load_config("hymo_700m") == expected
+    (tmp_path / "mine.yaml").write_text("base: hymo_tiny\n")
+    with pytest.raises(ConfigError, match="hymo_tiny"):  # a file of one's own may start from a neighbour
+        load_config("mine.yaml")

@@ -13,10 +13,11 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-_RULES = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+RULES = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+"""How values are taken: each in its own type, nothing converted, no field unknown."""
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -29,7 +30,7 @@ def _require(condition: bool, key: str, message: str) -> None:
         raise ValueError(f"{key}: {message}")
 
 
-@dataclass(frozen=True, kw_only=True, config=_RULES)
+@dataclass(frozen=True, kw_only=True, config=RULES)
 class ModelConfig:
     """Shape and variants of the network. Symbols follow the block files in `hymo.models`."""
 
@@ -37,7 +38,7 @@ class ModelConfig:
     """Entries of the token embedding and of the output head."""
     dim: Count
     """Width of the residual stream."""
-    n_layers: Count
+    n_layers: Annotated[int, Field(ge=1, le=4096)]
     """Number of blocks, GDN and MLA together."""
     mla_layers: tuple[Natural, ...]
     """Indices of the MLA blocks, ascending, each below n_layers; every other block is a GDN block."""
@@ -79,7 +80,7 @@ class ModelConfig:
     """Routed experts per token (top-k)."""
     moe_inter_dim: Count
     """Hidden width of one expert and of each multi-token-prediction head."""
-    mtp_depth: Natural
+    mtp_depth: Annotated[int, Field(ge=0, le=64)]
     """Extra tokens predicted ahead; 0 switches multi-token prediction off."""
     mtp_loss_weights: tuple[NonNegative, ...]
     """Weight of each depth's cross-entropy; one per depth."""
@@ -214,7 +215,7 @@ class ModelConfig:
         return self
 
 
-@dataclass(frozen=True, kw_only=True, config=_RULES)
+@dataclass(frozen=True, kw_only=True, config=RULES)
 class OptimizerConfig:
     """NorMuon for matrices, AdamW for the rest. Rates are peaks; the schedule multiplies both."""
 
@@ -252,7 +253,7 @@ class OptimizerConfig:
     """Polynomial of Newton-Schulz."""
 
 
-@dataclass(frozen=True, kw_only=True, config=_RULES)
+@dataclass(frozen=True, kw_only=True, config=RULES)
 class SchedulerConfig:
     """Warm-up, stable, decay: one multiplier for both optimizers. Give total_steps or total_tokens."""
 
@@ -280,7 +281,7 @@ class SchedulerConfig:
         return self
 
 
-@dataclass(frozen=True, kw_only=True, config=_RULES)
+@dataclass(frozen=True, kw_only=True, config=RULES)
 class TrainingConfig:
     """The loop: batch, precision, cadence, limits."""
 
@@ -354,7 +355,7 @@ class TrainingConfig:
         return self.sequences_per_step * self.seq_len
 
 
-@dataclass(frozen=True, kw_only=True, config=_RULES)
+@dataclass(frozen=True, kw_only=True, config=RULES)
 class RunConfig:
     """Where a run lives and what it reads."""
 
@@ -370,7 +371,7 @@ class RunConfig:
     """Device to train on; auto takes the fastest present."""
 
 
-@dataclass(frozen=True, kw_only=True, config=_RULES)
+@dataclass(frozen=True, kw_only=True, config=RULES)
 class HyMoConfig:
     """A complete, checked configuration."""
 

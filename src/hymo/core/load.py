@@ -7,15 +7,17 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from hymo.core import yaml12
-from hymo.core.config import GROUPS, HyMoConfig
+from hymo.core.config import GROUPS, RULES, HyMoConfig
 from hymo.core.errors import ConfigError, UsageError, nearest
 
 CONFIG = "config.yaml"
@@ -71,7 +73,7 @@ def load_config(path_or_preset: str | Path, overrides: Iterable[str] = ()) -> Hy
         where[(group, key)] = f"--set {override}"
     if not changes:
         return _build(tree, str(path), where)
-    return _build(_merge(tree, changes, where), str(path), where)
+    return _build(_merge(tree, changes, str(path), where), str(path), where)
 
 
 def run_config(folder: Path) -> HyMoConfig:
@@ -100,10 +102,12 @@ def derive_config(base: HyMoConfig, **changes: Mapping[str, Any]) -> HyMoConfig:
     Raises:
         ConfigError: an unknown group or field, or a combination that does not fit.
     """
-    where: dict[tuple[str, ...], str] = {}
+    source = "derive_config"
+    for group, values in changes.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{source}: '{group}' must be a mapping of its fields, not {values!r}.")
     tree: Tree = {name: _plain_group(getattr(base, name)) for name in GROUPS}
-    merged = _merge(tree, {k: dict(v) for k, v in changes.items()}, where)
-    return _build(merged, "derive_config", where)
+    return _build(_merge(tree, {k: dict(v) for k, v in changes.items()}, source, {}), source, {})
 
 
 def dump_config(config: HyMoConfig) -> str:
@@ -143,10 +147,14 @@ def _find(path_or_preset: str | Path) -> tuple[Path, str | None]:
     names = preset_names()
     looks_like_preset = path.suffix in ("", ".yaml", ".yml") and path.stem in names
     if looks_like_preset:
-        text = (resources.files("hymo") / "presets" / f"{path.stem}.yaml").read_text(encoding="utf-8")
-        return Path(f"preset {path.stem}"), text
+        return _preset(path.stem)
     hint = nearest(path.stem, names)
     raise ConfigError(f"{path_or_preset}: no such file or preset{hint}. Presets: {', '.join(names)}.")
+
+
+def _preset(name: str) -> tuple[Path, str]:
+    """How errors name a packaged preset, and its text."""
+    return Path(f"preset {name}"), (resources.files("hymo") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def _read(path: Path, text: str | None, seen: tuple[str, ...]) -> tuple[Tree, dict[tuple[str, ...], str]]:
@@ -162,18 +170,20 @@ def _read(path: Path, text: str | None, seen: tuple[str, ...]) -> tuple[Tree, di
             raise ConfigError(f"{where[(group,)]}: unknown group '{group}'{hint}. Groups: {', '.join(GROUPS)}.")
         if not isinstance(values, dict):
             raise ConfigError(f"{where[(group,)]}: '{group}' must be a mapping of its fields.")
+    _check_fields(raw, str(path), where)
     if base is None:
         return raw, where
     if not isinstance(base, str) or base in seen:
         raise ConfigError(f"{where[(_BASE,)]}: base: must name another preset or file, without a cycle.")
     parent = path.parent / base
     try:
-        found, parent_text = _find(parent if parent.is_file() else base)
+        # A preset starts from a preset, whatever lies in the current folder.
+        found, parent_text = _find(parent if parent.is_file() else base) if text is None else _preset(base)
     except ConfigError as error:
         raise ConfigError(f"{where[(_BASE,)]}: base: {error}") from None
     tree, parent_where = _read(found, parent_text, (*seen, base))
     where = {**parent_where, **where}
-    return _merge(tree, raw, where), where
+    return _merge(tree, raw, str(path), where), where
 
 
 def _parse_override(override: str) -> tuple[str, str, Any]:
@@ -187,15 +197,15 @@ def _parse_override(override: str) -> tuple[str, str, Any]:
     return group, field, value["value"]
 
 
-def _merge(tree: Tree, changes: Tree, where: dict[tuple[str, ...], str]) -> Tree:
+def _merge(tree: Tree, changes: Tree, source: str, where: dict[tuple[str, ...], str]) -> Tree:
     """Lay `changes` over `tree` and recompute what depends on them and is not named by them."""
+    _check_fields(changes, source, where)
     merged = {name: dict(values) for name, values in tree.items()}
     for group, values in changes.items():
-        if group not in GROUPS:
-            raise ConfigError(f"{group}: unknown group{nearest(group, GROUPS)}. Groups: {', '.join(GROUPS)}.")
         merged.setdefault(group, {}).update(values)
-    if "model" in tree:
-        _follow_model(merged["model"], tree["model"], changes.get("model", {}))
+    before = tree.get("model", {})
+    if before.keys() >= _FOLLOWED:  # else a required field is missing, which is an error of its own
+        _follow_model(merged["model"], before, changes.get("model", {}))
     scheduler = changes.get("scheduler", {})
     for given, other in (("total_steps", "total_tokens"), ("total_tokens", "total_steps")):
         if scheduler.get(given) is not None and other not in scheduler and "scheduler" in merged:
@@ -203,37 +213,68 @@ def _merge(tree: Tree, changes: Tree, where: dict[tuple[str, ...], str]) -> Tree
     return merged
 
 
+def _check_fields(tree: Tree, source: str, where: dict[tuple[str, ...], str]) -> None:
+    """Check each field against its own type, so that what is computed from it can rely on it.
+
+    Raises:
+        ConfigError: an unknown group or field, or a value out of its type or range.
+    """
+    for group, values in tree.items():
+        if group not in GROUPS:
+            raise ConfigError(f"{group}: unknown group{nearest(group, GROUPS)}. Groups: {', '.join(GROUPS)}.")
+        fields = _fields(group)
+        for key, value in values.items():
+            place = where.get((group, key), source)
+            if key not in fields:
+                hint = _nearest_key(str(key), group, list(fields))
+                raise ConfigError(f"{place}: unknown key '{group}.{key}'{hint}.")
+            try:
+                fields[key].validate_python(tuple(value) if isinstance(value, list) else value)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise _complaint(problem["msg"], problem["input"], (group, key, *problem["loc"]), place) from None
+
+
+@cache
+def _fields(group: str) -> dict[str, TypeAdapter[Any]]:
+    """The fields of a group with what checks one of them alone."""
+    hints = get_type_hints(GROUPS[group], include_extras=True)
+    return {f.name: TypeAdapter(hints[f.name], config=RULES) for f in dataclasses.fields(GROUPS[group])}
+
+
+_FOLLOWED = {
+    *("dim", "q_lora_rank", "gdn_d_inner", "gdn_headdim", "head_dim", "qk_rope_head_dim", "rope_ratio"),
+    *("n_layers", "mla_layers", "mtp_depth", "mtp_loss_weights"),
+}
+"""Fields without a default that `_follow_model` reads."""
+
+
 def _follow_model(model: dict[str, Any], before: dict[str, Any], changed: dict[str, Any]) -> None:
-    """Recompute the dependent fields of a model whose inputs changed; bad values are left for the type check."""
-
-    def moved(*names: str) -> bool:
-        return any(n in changed for n in names) and all(type(model.get(n)) in (int, float) for n in names)
-
-    if moved("dim"):
+    """Recompute the dependent fields of a model whose inputs changed. Every field has its own type and range."""
+    if "dim" in changed:
         if "q_lora_rank" not in changed:
             if model["dim"] % 4:
                 raise ConfigError(f"model.dim: {model['dim']} is not divisible by 4; name q_lora_rank as well.")
             model["q_lora_rank"] = model["dim"] // 4
-        if "gdn_d_inner" not in changed and type(model.get("gdn_headdim")) is int and model["gdn_headdim"] > 0:
+        if "gdn_d_inner" not in changed:
             head = model["gdn_headdim"]
-            model["gdn_d_inner"] = max(1, round(10 * model["dim"] / 7 / head)) * head
-    if "qk_rope_head_dim" in changed and "rope_ratio" not in changed and moved("qk_rope_head_dim"):
-        # At most 1, so that a part wider than the head is reported under the key that was given.
-        model["rope_ratio"] = min(1.0, model["qk_rope_head_dim"] / model["head_dim"])
-    elif "qk_rope_head_dim" not in changed and (moved("rope_ratio") or moved("head_dim")):
+            model["gdn_d_inner"] = max(1, round(Fraction(10 * model["dim"], 7 * head))) * head
+    if "qk_rope_head_dim" in changed:
+        if "rope_ratio" not in changed:
+            # At most 1, so that a part wider than the head is reported under the key that was given.
+            model["rope_ratio"] = min(1.0, model["qk_rope_head_dim"] / model["head_dim"])
+    elif "rope_ratio" in changed or "head_dim" in changed:
         model["qk_rope_head_dim"] = round(model["rope_ratio"] * model["head_dim"])
-    if moved("n_layers") and "mla_layers" not in changed and before.get("mla_layers"):
+    if "n_layers" in changed and "mla_layers" not in changed and before["mla_layers"]:
         old = list(before["mla_layers"])
-        stride = old[1] - old[0] if len(old) > 1 else before["n_layers"]
+        stride = max(1, old[1] - old[0] if len(old) > 1 else before["n_layers"])
         model["mla_layers"] = list(range(old[0], model["n_layers"], stride))
-    if (moved("n_layers") or "mla_layers" in changed) and "nope_gdn_layers" not in changed:
-        inside = [i for i in before.get("nope_gdn_layers", []) if i not in model.get("mla_layers", [])]
-        model["nope_gdn_layers"] = [i for i in inside if type(model["n_layers"]) is not int or i < model["n_layers"]]
-    if moved("mtp_depth") and "mtp_loss_weights" not in changed:
-        weights = list(before.get("mtp_loss_weights", []))
-        depth = max(0, int(model["mtp_depth"]))
-        last = weights[-1:] or [0.1]
-        model["mtp_loss_weights"] = (weights + last * depth)[:depth]
+    if ("n_layers" in changed or "mla_layers" in changed) and "nope_gdn_layers" not in changed:
+        kept = [i for i in before.get("nope_gdn_layers", []) if i not in model["mla_layers"]]
+        model["nope_gdn_layers"] = [i for i in kept if i < model["n_layers"]]
+    if "mtp_depth" in changed and "mtp_loss_weights" not in changed:
+        weights, depth = list(before["mtp_loss_weights"]), model["mtp_depth"]
+        model["mtp_loss_weights"] = (weights + (weights[-1:] or [0.1]) * depth)[:depth]
 
 
 def _build(tree: Tree, source: str, where: dict[tuple[str, ...], str]) -> HyMoConfig:
@@ -243,12 +284,6 @@ def _build(tree: Tree, source: str, where: dict[tuple[str, ...], str]) -> HyMoCo
             f"{source}: group '{missing[0]}' is missing. Add it, or start from a preset with 'base: NAME'."
         )
     values = {g: {k: tuple(v) if isinstance(v, list) else v for k, v in tree[g].items()} for g in GROUPS}
-    for group, cls in GROUPS.items():
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in values[group]:
-            if key not in known:
-                place = where.get((group, key), source)
-                raise ConfigError(f"{place}: unknown key '{group}.{key}'{_nearest_key(key, group, known)}.")
     try:
         return HyMoConfig(**{group: cls(**values[group]) for group, cls in _checked(values, source, where)})
     except ValidationError as error:
@@ -275,11 +310,10 @@ def _nearest_key(key: str, group: str, known: list[str]) -> str:
 
 
 def _explain(error: ValidationError, group: str, source: str, where: dict[tuple[str, ...], str]) -> ConfigError:
-    """Turn pydantic's first complaint into place, key, what was given and what is wanted."""
+    """Turn pydantic's first complaint about fields that are right one by one into place, key and what is wanted."""
     problem = error.errors()[0]
     message = str(problem["msg"]).removeprefix("Value error, ")
-    location = [str(part) for part in problem["loc"]]
-    key = location[0] if location else ""
+    key = str(problem["loc"][0]) if problem["loc"] else ""
     if problem["type"] == "value_error" and ": " in message:
         key, message = message.split(": ", 1)
         if "." in key:
@@ -287,7 +321,11 @@ def _explain(error: ValidationError, group: str, source: str, where: dict[tuple[
     place = where.get((group, key), where.get((group,), source))
     if problem["type"] == "missing":
         return ConfigError(f"{place}: '{group}.{key}' is missing. Add it, or start from a preset with 'base: NAME'.")
-    given = "" if problem["type"] == "value_error" else f", not {problem['input']!r}"
-    index = f"[{location[1]}]" if len(location) > 1 and location[1].isdigit() else ""
-    message = message[:1].lower() + message[1:]
-    return ConfigError(f"{place}: '{group}.{key}{index}': {message}{given}.")
+    return ConfigError(f"{place}: '{group}.{key}': {message[:1].lower() + message[1:]}.")
+
+
+def _complaint(message: str, value: Any, location: tuple[Any, ...], place: str) -> ConfigError:
+    """What is wrong with one field; `location` is its group, its name and, in a list, the index."""
+    group, key, *inside = (str(part) for part in location)
+    index = f"[{inside[0]}]" if inside and inside[0].isdigit() else ""
+    return ConfigError(f"{place}: '{group}.{key}{index}': {message[:1].lower() + message[1:]}, not {value!r}.")
