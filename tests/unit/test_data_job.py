@@ -261,3 +261,28 @@ def reader_to_the_end(job):
     with Workers(job, TOK, 1) as pool:
         reader.read(pool, None)
     return reader
+
+
+FEW_FILES = """
+import resource, sys
+soft, hard = map(int, sys.argv[2:])
+from hymo.data import ByteTokenizer
+from pathlib import Path
+module = sys.modules["hymo.data.prepare"]
+module.BLOCK_BYTES = 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+folder = Path(sys.argv[1])
+settings = {"fractions": (0.8, 0.1, 0.1), "shard_tokens": 20_000, "seed": 3}
+inputs = [folder / name for name in ("a.jsonl", "b.jsonl", "c.txt")]
+module.prepare(inputs, folder / f"out{soft}", ByteTokenizer(), **settings)
+"""
+
+
+@pytest.mark.parametrize(("soft", "hard"), [(50, 4000), (140, 140)])
+def test_more_parts_than_files_may_be_open(tmp_path, soft, hard):
+    inputs = corpus(tmp_path, documents=130)
+    prepare(inputs, tmp_path / "whole", TOK, **SETTINGS)
+    command = [sys.executable, "-c", FEW_FILES, str(tmp_path), str(soft), str(hard)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / f"out{soft}") == files_of(tmp_path / "whole")

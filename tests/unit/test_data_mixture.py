@@ -10,7 +10,7 @@ import sys
 
 import datasets
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hymo.cli.app import main
@@ -444,6 +444,13 @@ def test_a_source_without_end_is_read_as_far_as_needed(tmp_path, monkeypatch, wo
     total=st.integers(4, 500),
     exhausted=st.sampled_from(["stop", "reweight", "repeat"]),
     held_out=st.sampled_from([0.0, 0.2]),
+)
+@example(  # the first source takes what a repeated one had
+    texts=[["b", "d", "ac", "bb", "a"], ["a"], ["a"], ["a"]],
+    shares=[1, 1, 5, 6],
+    total=46,
+    exhausted="repeat",
+    held_out=0.0,
 )
 def test_any_mixture_settles_whatever_is_read_ahead(tmp_path_factory, texts, shares, total, exhausted, held_out):
     folder = tmp_path_factory.mktemp("mix")

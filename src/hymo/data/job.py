@@ -26,8 +26,9 @@ from typing import Any, Literal, TypeAlias
 from hymo.core.errors import DataError
 from hymo.core.files import write_text
 from hymo.data.dataset import MANIFEST, SPLITS, Manifest, fingerprint_of_splits, split_info
+from hymo.data.parts import Parts
 from hymo.data.selection import Candidates, Selection, select, split_of
-from hymo.data.shards import SUFFIX, VERSION, ShardInfo, ShardReader, ShardWriter
+from hymo.data.shards import SUFFIX, VERSION, ShardInfo, ShardWriter
 from hymo.data.sources import Block, Fields, Filtered, Rejected, parse_block
 from hymo.data.streams import Feed
 from hymo.data.tokenizer import Tokenizer
@@ -77,6 +78,10 @@ class Job:
         settings["tokenizer"] = None
         text = json.dumps(settings, sort_keys=True, default=str)
         return self.out / f"{WORK_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @cached_property
+    def _files(self) -> Parts:
+        return Parts(self.work)
 
     def streams(self) -> Iterator[tuple[int, int]]:
         """Yield (feed, stream) in order."""
@@ -181,14 +186,12 @@ class Job:
         """
         candidates = []
         for number, feed in enumerate(self.feeds):
-            readers = []
-            for place in self.parts(number):
-                path = self.work / f"{_name(place)}-00000{SUFFIX}"  # none where a block held no document
-                readers.append(_reader(path) if path.is_file() else None)
+            # A block without a document has no file.
+            indices = [self._files.index(f"{_name(place)}-00000{SUFFIX}") for place in self.parts(number)]
             candidates.append(
                 Candidates(
                     feed,
-                    readers,
+                    indices,
                     self.fractions_of(number),
                     feed.train_tokens if budgets is None else budgets[number],
                     1 if passes is None else passes[number],
@@ -215,7 +218,7 @@ class Job:
         parts, documents = plan.shard(split, index)
         writer = ShardWriter(self.out / split, split, tokenizer, self.shard_tokens, first=index)
         for part, document in zip(parts.tolist(), documents.tolist(), strict=True):
-            reader = _reader(self.work / plan.parts[part])
+            reader = self._files.reader(plan.parts[part])
             writer.add(
                 reader.document(document)[1:-1],
                 int(reader.text_bytes[document]),
@@ -275,7 +278,7 @@ class Job:
         """Remove the parts; with a plan, the list of what it rejects stays."""
         if plan is not None:
             self._quarantine(plan)
-        _reader_cache.clear()
+        self._files.clear()
         shutil.rmtree(self.work, ignore_errors=True)
 
     def rejected(self, plan: Selection) -> Iterator[dict[str, Any]]:
@@ -323,12 +326,3 @@ def _load(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return loaded
-
-
-_reader_cache: dict[Path, ShardReader] = {}
-
-
-def _reader(path: Path) -> ShardReader:
-    if path not in _reader_cache:
-        _reader_cache[path] = ShardReader(path)
-    return _reader_cache[path]

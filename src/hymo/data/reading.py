@@ -148,6 +148,7 @@ def _share_out(
         if budget is not None and offered[i] >= budget:
             open_feeds.append(i)
             continue
+        passes[i] = 1
         if job.exhausted == "repeat" and offered[i]:
             passes[i] = min(MAX_PASSES, -(-wanted // offered[i]))
         missing += wanted - (offered[i] if passes[i] == 1 else min(wanted, passes[i] * offered[i]))

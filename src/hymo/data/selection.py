@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hymo.data.dataset import SPLITS
+from hymo.data.parts import PartIndex
 from hymo.data.shards import DIGEST_BYTES, ShardReader
 from hymo.data.streams import Feed
 
@@ -34,7 +35,7 @@ class Candidates:
     """
 
     feed: Feed
-    blocks: Sequence[ShardReader | None]
+    blocks: Sequence[PartIndex | None]
     fractions: tuple[float, float, float] | None = None
     budget: int | None = None
     passes: int = 1
@@ -136,14 +137,14 @@ def select(candidates: Sequence[Candidates], seed: int, shard_tokens: int) -> Se
     lengths = {split: [np.empty(0, np.int64)] for split in SPLITS}
     kept_digests = keys["train"][0]
     for group in candidates:
-        readers = [reader for reader in group.blocks if reader is not None]
-        if not readers:
+        parts = [part for part in group.blocks if part is not None]
+        if not parts:
             plan.offered.append(0)
             plan.used.append(len(group.blocks))
             continue
-        digests = np.concatenate([reader.digests for reader in readers])
-        tokens = np.concatenate([np.diff(reader.offsets) for reader in readers])
-        where = _places(readers, len(plan.parts))
+        digests = np.concatenate([part.digests for part in parts])
+        tokens = np.concatenate([part.lengths for part in parts])
+        where = _places(parts, len(plan.parts))
         new = first_occurrences(np.concatenate([kept_digests, digests]))[len(kept_digests) :]
         splits = _splits(digests, group.feed.split, group.fractions)
         reached = np.cumsum(np.where(new & (splits == SPLITS.index("train")), tokens, 0))
@@ -161,14 +162,14 @@ def select(candidates: Sequence[Candidates], seed: int, shard_tokens: int) -> Se
             (split, np.flatnonzero(keep & (splits == number)), 0) for number, split in enumerate(SPLITS)
         ]
         members += _again(group, members[SPLITS.index("train")][1], tokens)
-        sizes = (tokens, np.concatenate([reader.text_bytes for reader in readers]))
+        sizes = (tokens, np.concatenate([part.text_bytes for part in parts]))
         for split, documents, turn in members:
             chosen[split].append(where[documents])
             keys[split].append(_turned(digests[documents], turn))
             lengths[split].append(tokens[documents])
-            _count(plan.sources, split, _labels(group.feed, readers), documents, *sizes)
-        plan.parts += [reader.path.name for reader in readers]
-        plan.names += [group.feed.name or ""] * len(readers)
+            _count(plan.sources, split, _labels(group.feed, parts), documents, *sizes)
+        plan.parts += [part.name for part in parts]
+        plan.names += [group.feed.name or ""] * len(parts)
 
     plan.sources = dict(sorted(plan.sources.items()))
     by_hash = any(group.fractions is not None for group in candidates)
@@ -182,17 +183,18 @@ def select(candidates: Sequence[Candidates], seed: int, shard_tokens: int) -> Se
     return plan
 
 
-def _places(readers: Sequence[ShardReader], first: int) -> NDArray[np.int32]:
+def _places(parts: Sequence[PartIndex], first: int) -> NDArray[np.int32]:
     """Part, counted from `first`, and document within it of each document: (documents, 2)."""
     pairs = [
-        np.stack([np.full(r.n_documents, first + i), np.arange(r.n_documents)], axis=1) for i, r in enumerate(readers)
+        np.stack([np.full(part.documents, first + i), np.arange(part.documents)], axis=1)
+        for i, part in enumerate(parts)
     ]
     return np.concatenate(pairs).astype(np.int32)
 
 
-def _blocks_until(blocks: Sequence[ShardReader | None], documents: int) -> int:
+def _blocks_until(blocks: Sequence[PartIndex | None], documents: int) -> int:
     """How many blocks hold the first `documents` documents."""
-    until = np.cumsum([0 if reader is None else reader.n_documents for reader in blocks])
+    until = np.cumsum([0 if part is None else part.documents for part in blocks])
     return int(np.searchsorted(until, documents)) + 1
 
 
@@ -254,14 +256,14 @@ def _splits(digests: NDArray[np.uint8], split: str, fractions: tuple[float, floa
     return np.array([SPLITS.index(split_of(row.tobytes(), fractions)) for row in digests], dtype=np.int8)
 
 
-def _labels(feed: Feed, readers: Sequence[ShardReader]) -> tuple[NDArray[np.int64], dict[str, int]]:
+def _labels(feed: Feed, parts: Sequence[PartIndex]) -> tuple[NDArray[np.int64], dict[str, int]]:
     """Number of each document's source, and the numbers' names."""
     numbers: dict[str, int] = {}
     columns = []
-    for reader in readers:
-        names = [feed.name or name for name in reader.sources]
+    for part in parts:
+        names = [feed.name or name for name in part.sources]
         table = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
-        columns.append(table[reader.source_index])
+        columns.append(table[part.source_index])
     return np.concatenate(columns), numbers
 
 
