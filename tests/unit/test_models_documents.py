@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from hymo.core.errors import UsageError
-from hymo.models import HyMo
+from hymo.models import HyMo, Window
 from model_helpers import RECURRENCES, build, close, draw_tokens, slow_decay
 
 BOUNDS = [0, 13, 14, 14, 31, 50]
@@ -76,6 +78,34 @@ def test_a_loss_takes_boundaries_over_whole_windows() -> None:
     plain, explicit = model.loss(window), model.loss(window[:, :-1], window[:, 1:])
     for name in plain:
         close(plain[name], explicit[name], 1e-12)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any),
+    depth=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=25, deadline=None)
+@example(lengths=[2], depth=3, seed=0)
+@example(lengths=[1], depth=1, seed=0)
+def test_explicit_targets_stop_at_boundaries_too(lengths: list[int], depth: int, seed: int) -> None:
+    """Any targets, the last of a document among them: packed documents score as they do one by one."""
+    model = build(double=True, mtp_depth=depth)
+    total = sum(lengths)
+    tokens, targets = draw_tokens(1, total, seed=seed), draw_tokens(1, total, seed=seed + 100)
+    targets[draw_tokens(1, total, seed=seed + 200, vocab=8) == 0] = -100
+    bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    whole = Window(tokens, targets, bounds)
+    parts = zip(tokens.split(lengths, 1), targets.split(lengths, 1), strict=True)
+    windows = [Window(x, y, None) for x, y in parts if x.numel()]
+    counts, sums = model.target_counts(whole), model.loss_sums(whole)
+    assert list(sums) == ["main", *(f"mtp_{d}" for d in range(1, depth + 1))]
+    for name, value in sums.items():
+        assert counts[name] == sum(model.target_counts(w)[name] for w in windows)
+        close(value, sum(model.loss_sums(w)[name] for w in windows))
+    losses = model.loss(tokens, targets, bounds)
+    for name, value in sums.items():
+        close(losses[name], value / max(counts[name], 1))
 
 
 def test_a_document_over_two_rows_restarts_at_the_row() -> None:

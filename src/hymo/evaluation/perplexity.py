@@ -104,7 +104,7 @@ def evaluate(
             heads = model.head_inputs(on_device, mtp=acceptance)
             nats += float(_loss_sum(model, heads["main"], on_device.targets))
             if acceptance:
-                drafts += _agreement(model, heads, on_device.targets)
+                drafts += _agreement(model, heads, on_device)
             tokens += int((targets != IGNORE_INDEX).sum())
             size += int(batch["bytes"].sum())
     finally:
@@ -118,12 +118,12 @@ def _loss_sum(model: HyMo, hidden: Tensor, targets: Tensor) -> Tensor:
     )
 
 
-def _agreement(model: HyMo, heads: dict[str, Tensor], targets: Tensor) -> Tensor:
+def _agreement(model: HyMo, heads: dict[str, Tensor], window: Window) -> Tensor:
     """int64 (depth, 2) on the CPU: drafts that are the model's choice, and drafts judged."""
     choice = _most_likely(model, heads["main"])
     counts = []
     for depth in range(1, len(heads)):
-        judged = ahead(targets, depth) != IGNORE_INDEX
+        judged = ahead(window, depth) != IGNORE_INDEX
         agreed = judged & (_most_likely(model, heads[f"mtp_{depth}"]) == choice[:, depth:])
         counts.append(torch.stack((agreed.sum(), judged.sum())))
     return torch.stack(counts).cpu() if counts else torch.zeros(0, 2, dtype=torch.int64)

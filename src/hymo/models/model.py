@@ -132,7 +132,7 @@ class HyMo(nn.Module):
         weight, cap = self.output_weight, self.config.logit_softcap
         sums = {}
         for depth, (name, hidden) in enumerate(self.head_inputs(window, telemetry, mtp).items()):
-            targets = ahead(window.targets, depth).flatten()
+            targets = ahead(window, depth).flatten()
             sums[name] = linear_cross_entropy(hidden.flatten(0, 1), weight, targets, cap)
         balance = [m.balance_loss for m in self.mixtures() if m.balance_loss is not None]
         if balance and self.training:
@@ -151,7 +151,7 @@ class HyMo(nn.Module):
         """Targets of each head in a window (tokens, for the balance loss). Cheap on CPU tensors: no device is asked."""
         counts = {"main": int((window.targets != IGNORE_INDEX).sum()), "balance": window.inputs.numel()}
         for depth in range(1, self.config.mtp_depth + 1):
-            counts[f"mtp_{depth}"] = int((ahead(window.targets, depth) != IGNORE_INDEX).sum())
+            counts[f"mtp_{depth}"] = int((ahead(window, depth) != IGNORE_INDEX).sum())
         return counts
 
     def mixtures(self) -> list[DeepSeekMoE]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hymo.kernels.arguments import check_cu_seqlens
+from hymo.kernels.arguments import boundaries_on, check_cu_seqlens
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 
 
@@ -45,13 +45,21 @@ def split_window(tokens: Tensor, cu_seqlens: Tensor | None = None) -> Window:
     return Window(inputs, targets, bounds.to(torch.int32))
 
 
-def ahead(targets: Tensor, depth: int) -> Tensor:
-    """(B, T - depth) targets of the head that predicts token t + depth + 1 from position t, given targets (B, T).
+def ahead(window: Window, depth: int) -> Tensor:
+    """(B, max(0, T - depth)) targets of the head that predicts token t + depth + 1 from position t.
 
-    A target counts only if every token between is in the same document: the head was given them.
+    A target counts only if the tokens t + 1 .. t + depth, which the head was given, have targets before them and lie
+    in the document of t.
     """
-    length = targets.shape[1]
-    valid = torch.ones_like(targets[:, : length - depth], dtype=torch.bool)
+    targets, bounds = window.targets, window.cu_seqlens
+    width = max(0, targets.shape[1] - depth)
+    valid = torch.ones_like(targets[:, :width], dtype=torch.bool)
+    if bounds is not None and depth:
+        bounds = boundaries_on(bounds, targets.device).to(targets.device, torch.int64)
+        first = torch.zeros(targets.numel() + 1, dtype=torch.bool, device=targets.device)
+        first = first.index_fill_(0, bounds, True)[:-1].view_as(targets)
     for step in range(depth):
-        valid &= targets[:, step : length - depth + step] != IGNORE_INDEX
+        valid &= targets[:, step : step + width] != IGNORE_INDEX
+        if bounds is not None:
+            valid &= ~first[:, step + 1 : step + 1 + width]
     return targets[:, depth:].masked_fill(~valid, IGNORE_INDEX)
