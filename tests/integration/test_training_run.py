@@ -22,9 +22,9 @@ from hymo.core.errors import StorageError, UsageError
 from hymo.core.files import write_text
 from hymo.core.load import derive_config
 from hymo.models.checkpoint import find_checkpoint
+from hymo.training.device import flags_without_effect
 from hymo.training.metrics import EVENTS, read_jsonl
 from hymo.training.run import open_run, run_folder
-from hymo.training.trainer import flags_without_effect
 from hymo.training.view import RunView
 from training_helpers import stop_after
 

@@ -51,7 +51,7 @@ def generate(
         json: Write text, tokens and log-probabilities as JSON instead of streaming.
     """
     from hymo.inference import Engine, Sampling
-    from hymo.training.trainer import resolve_device
+    from hymo.training.device import resolve_device
 
     given = os.fsencode(prompt)  # bytes that are no UTF-8 stay what they are
     shown = given.decode("utf-8", "replace")

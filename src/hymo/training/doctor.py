@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from hymo.core.version import VERSION
 from hymo.kernels.dispatch import kernel_report
-from hymo.training.trainer import NO_EFFECT
+from hymo.training.device import NO_EFFECT
 
 EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),

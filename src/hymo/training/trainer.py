@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hymo.core.accounting import flops_per_token
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import CheckpointError, TrainingError, UsageError
+from hymo.core.errors import CheckpointError, TrainingError
 from hymo.core.hardware import match_device
 from hymo.core.load import CONFIG, load_config, same_but_for_length
 from hymo.core.version import VERSION, commit
@@ -28,6 +28,7 @@ from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
 from hymo.training.checkpointer import Checkpointer, restore_rng, training_state
+from hymo.training.device import NO_EFFECT, flags_without_effect, refuse_unavailable, resolve_device
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
 from hymo.training.precision import WorkingCopy
@@ -431,43 +432,3 @@ class _Meter:
             values["perf/mem_gb"] = torch.cuda.max_memory_allocated(self._device) / 1e9
         self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
         return values
-
-
-_CUDA_FLAGS = ("cuda_graphs_mla", "moe_mixed_precision")
-NO_EFFECT = "blocks run eager in this version"
-
-
-def flags_without_effect(config: HyMoConfig, device: torch.device) -> list[str]:
-    """Flags of the training group that are on and would act on this device, but do nothing in this version."""
-    if device.type != "cuda":
-        return []
-    return [f"training.{name}" for name in _CUDA_FLAGS if getattr(config.training, name)]
-
-
-_UNAVAILABLE = {"num_workers": 0, "spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
-
-
-def refuse_unavailable(config: HyMoConfig) -> None:
-    """Fields whose feature this version lacks may only have the value that means without it.
-
-    Raises:
-        UsageError: naming the field.
-    """
-    for name, without in _UNAVAILABLE.items():
-        value = getattr(config.training, name)
-        if value != without:
-            raise UsageError(f"training.{name}: {value!r} needs a later version of hymo. Set it to {without!r}.")
-
-
-def resolve_device(name: str) -> torch.device:
-    """Turn `auto` into the fastest device present; refuse one that is not there.
-
-    Raises:
-        UsageError: the named device is missing.
-    """
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
-    if not present[name]:
-        raise UsageError(f"run.device: no {name} device here. Use auto or cpu.")
-    return torch.device(name)

@@ -1,0 +1,47 @@
+"""Which device a run uses, and which of its fields have an effect there in this version."""
+
+from __future__ import annotations
+
+import torch
+
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import UsageError
+
+_CUDA_FLAGS = ("cuda_graphs_mla", "moe_mixed_precision")
+NO_EFFECT = "blocks run eager in this version"
+
+
+def flags_without_effect(config: HyMoConfig, device: torch.device) -> list[str]:
+    """Flags of the training group that are on and would act on this device, but do nothing in this version."""
+    if device.type != "cuda":
+        return []
+    return [f"training.{name}" for name in _CUDA_FLAGS if getattr(config.training, name)]
+
+
+_UNAVAILABLE = {"num_workers": 0, "spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
+
+
+def refuse_unavailable(config: HyMoConfig) -> None:
+    """Fields whose feature this version lacks may only have the value that means without it.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    for name, without in _UNAVAILABLE.items():
+        value = getattr(config.training, name)
+        if value != without:
+            raise UsageError(f"training.{name}: {value!r} needs a later version of hymo. Set it to {without!r}.")
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn `auto` into the fastest device present; refuse one that is not there.
+
+    Raises:
+        UsageError: the named device is missing.
+    """
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
+    if not present[name]:
+        raise UsageError(f"run.device: no {name} device here. Use auto or cpu.")
+    return torch.device(name)
