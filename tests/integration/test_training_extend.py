@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 from hymo.cli import main
 from hymo.core.config import HyMoConfig
+from hymo.core.errors import DataError
 from hymo.core.load import derive_config, load_config
+from hymo.data import ByteTokenizer, prepare, sample_paths
 from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
 from hymo.training.metrics import read_jsonl, read_metrics
 from hymo.training.run import open_run, run_folder
@@ -148,3 +151,29 @@ def test_cadence_and_place_of_the_data_may_change_on_resume(small: HyMoConfig, t
     kept = load_config(run / "config.yaml")
     assert (kept.training.checkpoint_interval, kept.run.data) == (2, str(moved))
     assert [e["step"] for e in read_jsonl(run / "events.jsonl") if e["kind"] == "checkpoint"] == [3, 4, 6, 8]
+
+
+def test_what_an_automatic_resume_changes_holds_for_prune_too(
+    small: HyMoConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = derive_config(planned(small, keep_last=1, keep_stable=False), training={"checkpoint_interval": 2})
+    with open_run(config) as trainer:
+        stop_after(trainer, 4)
+        trainer.train()
+    run = run_folder(config)
+    before = (run / "config.yaml").read_bytes()
+    other = shutil.copytree(config.run.data or "", tmp_path / "other")
+    sample = sample_paths()
+    prepare([sample["validation"]], other, ByteTokenizer(), validation_inputs=[sample["train"]], overwrite=True)
+    with pytest.raises(DataError), open_run(derive_config(config, run={"data": str(other)})):
+        pass
+    assert (run / "config.yaml").read_bytes() == before  # a resume that is refused changes nothing
+
+    more = derive_config(config, training={"keep_last": 3})
+    with open_run(more) as trainer:
+        trainer.train()
+    assert load_config(run / "config.yaml") == more
+    assert steps(run / "checkpoints") == [8, 6, 4]
+    assert main(["checkpoint", "prune", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == []
+    assert steps(run / "checkpoints") == [8, 6, 4]

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from hymo.core.config import HyMoConfig
-from hymo.core.load import config_hash, derive_config, dump_config
-from hymo.models.checkpoint import CHECKPOINTS, find_checkpoint
+from hymo.core.load import CHECKPOINTS, config_hash, derive_config, dump_config
+from hymo.models.checkpoint import find_checkpoint
 from hymo.training import Trainer
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.stopping import Interrupted, StopRequest
@@ -73,7 +73,7 @@ DEAF = """
 import os, signal, sys, threading, time
 from pathlib import Path
 import numpy as np
-from hymo.core.load import config_hash, dump_config, load_config
+from hymo.core.load import CHECKPOINTS, config_hash, dump_config, load_config
 from hymo.training import Trainer
 from hymo.training.checkpointer import Checkpointer
 config = load_config(sys.argv[1])

@@ -47,6 +47,10 @@ def train(
         resume = resume.resolve()
         resolved = load_config(resume / CONFIG, overrides)
         resolved = derive_config(resolved, run={"output_dir": str(resume.parent), "name": resume.name})
+        if data is None and not any(override.startswith("run.data=") for override in overrides):
+            from hymo.data.of_run import data_of_run
+
+            data = Path(data_of_run(resolved.run.data, resume))
     else:
         assert config is not None
         resolved = load_config(config, overrides)

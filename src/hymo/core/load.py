@@ -22,6 +22,8 @@ from hymo.core.errors import ConfigError, UsageError, nearest
 
 CONFIG = "config.yaml"
 """Name of the resolved configuration in a run's folder and in each checkpoint."""
+CHECKPOINTS = "checkpoints"
+"""Folder of a run that holds its checkpoints."""
 _BASE = "base"
 _CADENCE = (
     "log_interval",

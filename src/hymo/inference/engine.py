@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from hymo.core.errors import UsageError
-from hymo.data.tokenizer import Tokenizer, tokenizer_of_run
+from hymo.data.of_run import tokenizer_of_checkpoint
+from hymo.data.tokenizer import Tokenizer
 from hymo.inference.sampling import Sampling
 from hymo.models import HyMo
 from hymo.models.checkpoint import load_model
@@ -118,10 +119,7 @@ class Engine:
     def from_checkpoint(cls, path: str | Path, device: str = "cpu") -> Engine:
         """Load the model and the tokenizer of a checkpoint, or of a run's newest whole one."""
         model, config, manifest = load_model(path, device)
-        tokenizer = tokenizer_of_run(config.run.tokenizer, Path(path))
-        if manifest.tokenizer and tokenizer.fingerprint() != manifest.tokenizer:
-            raise UsageError(f"{tokenizer.name}: is not the tokenizer that {path} was trained with.")
-        return cls(model, tokenizer)
+        return cls(model, tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, Path(path)))
 
     @property
     def context(self) -> int:

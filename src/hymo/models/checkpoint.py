@@ -23,12 +23,11 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, UsageError
-from hymo.core.load import CONFIG, load_config
+from hymo.core.load import CHECKPOINTS, CONFIG, load_config
 from hymo.models.model import HyMo, build_hymo
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"^step-(\d+)$")
 _BLOCK = 1 << 22
 _DIGEST = "manifest_sha256"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hymo.core.errors import CheckpointError, UsageError
-from hymo.core.load import CONFIG, run_config
-from hymo.models.checkpoint import CHECKPOINTS, Manifest, checkpoints_at, step_of, verify
+from hymo.core.load import CHECKPOINTS, CONFIG, run_config
+from hymo.models.checkpoint import Manifest, checkpoints_at, step_of, verify
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, read_metrics
 from hymo.training.retention import delete_checkpoints, pinned_steps, surplus

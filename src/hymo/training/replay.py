@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, UsageError
-from hymo.core.load import CONFIG, run_config
+from hymo.core.load import CHECKPOINTS, run_config
 from hymo.data import Tokenizer, open_split, tokenizer_of_run
 from hymo.data.loader import Batch, Span, batch_digest
+from hymo.data.of_run import data_of_run
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 from hymo.models import split_window
-from hymo.models.checkpoint import CHECKPOINTS, list_checkpoints, load_model, step_of, verify
+from hymo.models.checkpoint import list_checkpoints, load_model, step_of, verify
 from hymo.training.metrics import read_metrics
 from hymo.training.run import training_loader
 
@@ -94,10 +95,8 @@ def replay(run: Path, step: int) -> Replay:
     config = run_config(run)
     if not 1 <= step <= config.total_steps:
         raise UsageError(f"step {step}: {run} has steps 1 to {config.total_steps}, counted as in metrics.jsonl.")
-    if config.run.data is None:
-        raise UsageError(f"{run / CONFIG}: run.data is not set, so its batches cannot be rebuilt.")
     tokenizer = tokenizer_of_run(config.run.tokenizer, run)
-    loader = training_loader(config, open_split(config.run.data, "train", tokenizer))
+    loader = training_loader(config, open_split(data_of_run(config.run.data, run), "train", tokenizer))
     cfg = config.training
     pieces = cfg.grad_accum_steps * cfg.dp_size
     batches = [loader.batch_at(step - 1, micro=micro, n_micro=pieces) for micro in range(pieces)]

@@ -23,15 +23,24 @@ import torch
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.files import flush, write_text, writing
-from hymo.core.load import CONFIG, config_hash, dump_config, load_config, same_but_for_length
+from hymo.core.load import (
+    CHECKPOINTS,
+    CONFIG,
+    config_hash,
+    derive_config,
+    dump_config,
+    load_config,
+    same_but_for_length,
+)
 from hymo.core.version import VERSION, commit
 from hymo.data import EvaluationWindows, PackedLoader, Split, open_split
 from hymo.data.tokenizer import keep_copy, tokenizer_for_run
-from hymo.models.checkpoint import CHECKPOINTS, Manifest, list_checkpoints, verified
+from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.training.checkpointer import Checkpointer
+from hymo.training.device import refuse_unavailable, resolve_device
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
-from hymo.training.trainer import Trainer, refuse_unavailable, resolve_device
+from hymo.training.trainer import Trainer
 
 ENVIRONMENT = "env.json"
 
@@ -67,18 +76,21 @@ def open_run(
     resolve_device(config.run.device)
     if config.run.data is None:
         raise UsageError("run.data: not set. Prepare text with `hymo data prepare`, then pass --data DIR.")
+    # The run is used from other folders than the one it was started in.
+    data = os.path.abspath(config.run.data)
+    config = derive_config(config, run={"data": data})
     folder = run_folder(config)
     tokenizer = tokenizer_for_run(config.run.tokenizer, folder)
     if tokenizer.vocab_size > config.model.vocab_size:
         raise ConfigError(
             f"model.vocab_size: {config.model.vocab_size} is below the tokenizer's {tokenizer.vocab_size}. Raise it."
         )
-    train = open_split(config.run.data, "train", tokenizer)
+    train = open_split(data, "train", tokenizer)
     cfg = config.training
     loader = training_loader(config, train)
     loader.require_steps(config.total_steps)
     if validation is None:
-        heldout = open_split(config.run.data, "validation", tokenizer)
+        heldout = open_split(data, "validation", tokenizer)
         validation = EvaluationWindows(
             heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len, tokenizer=tokenizer
         )
@@ -101,6 +113,7 @@ def open_run(
             )
             if resuming:
                 trainer.resume(folder)
+            _keep(config, folder)
             _record_start(folder, trainer.step)
             yield trainer
         except (Exception, KeyboardInterrupt) as error:
@@ -140,9 +153,13 @@ def _check_folder(folder: Path, config: HyMoConfig, extend: bool) -> bool:
         _check_extension(folder, there, config, extend)
         if begun and config.total_steps > there.total_steps:
             _set_back(folder, there.total_steps)
-    if extend and there != config:
-        write_text(path, dump_config(config))
     return begun
+
+
+def _keep(config: HyMoConfig, folder: Path) -> None:
+    """Let the run's folder say what the run does from here on: cadence, length and places may have changed."""
+    if load_config(folder / CONFIG) != config:
+        write_text(folder / CONFIG, dump_config(config))
 
 
 def _check_extension(folder: Path, there: HyMoConfig, config: HyMoConfig, extend: bool) -> None:
