@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hymo.cli import main
+from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.load import load_config
 from hymo.data import ByteTokenizer, prepare, sample_paths
@@ -66,3 +68,16 @@ def test_what_cannot_be_measured_is_refused(data: Path, change: str, words: str)
 )
 def test_kernels_are_sorted_by_name(kernel: str, kind: str) -> None:
     assert kind_of(kernel) == kind
+
+
+@pytest.mark.parametrize("name", ["2024", "a #b", "null", "[x", "a: b"])
+def test_a_data_folder_of_any_name_is_taken_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def stop(config: HyMoConfig, **_: object) -> None:
+        seen.append(config.run.data)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("hymo.training.bench.bench_training", stop)
+    assert main(["bench", "train", "hymo_tiny", "--data", name]) == 2
+    assert seen == [name]

@@ -37,11 +37,13 @@ def train(
         breakdown: Profile one more step on a CUDA device.
         json: Write JSON.
     """
-    from hymo.core.load import load_config
+    from hymo.core.load import derive_config, load_config
     from hymo.training.bench import bench_training
 
-    given = (*overrides, *((f"run.data={data}",) if data is not None else ()))
-    result = bench_training(load_config(config, given), seconds=seconds, warmup=warmup, breakdown=breakdown)
+    resolved = load_config(config, overrides)
+    if data is not None:
+        resolved = derive_config(resolved, run={"data": str(data)})
+    result = bench_training(resolved, seconds=seconds, warmup=warmup, breakdown=breakdown)
     if json:
         print_json(result.to_dict())
         return
