@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import queue
 import signal
 import subprocess
@@ -21,6 +23,8 @@ from hymo.core.load import CHECKPOINTS, config_hash, derive_config, dump_config
 from hymo.models.checkpoint import find_checkpoint
 from hymo.training import Trainer
 from hymo.training.checkpointer import Checkpointer
+from hymo.training.metrics import read_jsonl
+from hymo.training.run import run_folder
 from hymo.training.stopping import Interrupted, StopRequest
 
 
@@ -119,3 +123,79 @@ def test_a_signal_between_the_look_and_the_wait_is_not_lost() -> None:
             pass
         os.kill(os.getpid(), signal.SIGTERM)  # not waiting any more: only a flag
         assert stop.exit_code == 143
+
+
+def test_a_trainer_outside_the_main_thread_trains_and_listens_to_no_signal(small: HyMoConfig, tmp_path: Path) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    results: list[Any] = []
+    config = derive_config(small, scheduler={"total_steps": 2})
+    thread = threading.Thread(target=lambda: results.append(trainer(config, tmp_path, iter(batches(4))).train()))
+    thread.start()
+    thread.join(60)
+    ((step, code),) = [(result.step, result.exit_code) for result in results]
+    assert (step, code) == (2, 0)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert find_checkpoint(tmp_path)[1].step == 2
+
+
+SHOWING = """
+import time
+from hymo.training.metrics import read_jsonl
+from hymo.training.run import run_folder
+from hymo.training.stopping import StopRequest
+from hymo.training.view import RunView
+with RunView(10, "x"), StopRequest():
+    print("ready", flush=True)
+    time.sleep(60)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_leaves_the_terminal_its_cursor(number: signal.Signals) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen([sys.executable, "-c", SHOWING], stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while b"ready" not in shown:
+            shown += os.read(ours, 4096)
+        assert b"\x1b[?25l" in shown  # the live block has hidden it
+        process.send_signal(number)
+        while b"\x1b[?25h" not in shown:
+            shown += os.read(ours, 4096)
+        process.send_signal(number)
+        assert process.wait(60) == -number
+    with contextlib.suppress(OSError):  # the other end is closed
+        while more := os.read(ours, 4096):
+            shown += more
+    os.close(ours)
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_hymo_train_ends_in_a_whole_checkpoint(
+    small: HyMoConfig, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The whole command in a process of its own, with its loader, from the first signal to the exit code."""
+    config = derive_config(small, scheduler={"total_steps": 5000}, training={"max_epochs": 1000, "eval_interval": 5000})
+    config = derive_config(config, training={"checkpoint_interval": 5000})
+    path, run = tmp_path / "c.yaml", run_folder(config)
+    path.write_text(dump_config(config))
+    command = [sys.executable, "-m", "hymo"]
+    with subprocess.Popen([*command, "train", str(path)], stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 120
+        while not (trained := read_jsonl(run / "metrics.jsonl")) or trained[-1].get("step", 0) < 3:
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    ((step, got),) = [(e["step"], e["signal"]) for e in read_jsonl(run / "events.jsonl") if e["kind"] == "interrupted"]
+    assert got == number
+    assert 3 <= step < 5000
+    assert find_checkpoint(run)[1].step == step
+    done = subprocess.run([*command, "checkpoint", "verify", str(run)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count(": whole")) == (0, 1)

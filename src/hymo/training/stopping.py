@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -16,7 +19,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Within its context, SIGINT and SIGTERM set a flag; a second signal acts as if nobody listened."""
+    """Within its context, SIGINT and SIGTERM set a flag; a second signal acts as if nobody listened.
+
+    Only the main thread can listen to signals. Elsewhere the context listens to none.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -33,8 +39,9 @@ class StopRequest:
         return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> Self:
-        for number in SIGNALS:
-            self._previous[number] = signal.signal(number, self._ask)
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                self._previous[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(
@@ -60,6 +67,12 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
+        # The second signal ends the process without a word, even where it hangs in foreign code: nothing can clean up
+        # then, so a display that hid the cursor gives it back now.
+        for descriptor in (1, 2):
+            with suppress(OSError):
+                if os.isatty(descriptor):
+                    os.write(descriptor, _SHOW_CURSOR)
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         if self._waiting:
