@@ -122,6 +122,24 @@ generate STEP x --seed one
 generate STEP x --temperature inf
 generate STEP x --temperature nan
 generate STEP x --seed -99999999999999999999
+export
+export RUN
+export MISSING --out OUT
+export EMPTY --out OUT
+export FILE --out OUT
+export RUN --out EMPTY
+export RUN --out FILE
+export RUN --out FILE/x
+export RUN --out OUT --tolerance 0
+export RUN --out OUT --tolerance nan
+export RUN --out OUT --max-shard-size big
+import
+import EMPTY
+import MISSING --out OUT
+import FILE --out OUT
+import EMPTY --out OUT
+import RUN --out OUT
+import RUN --out FILE
 plot
 plot MISSING
 plot EMPTY
@@ -203,6 +221,7 @@ train CONFIG --data BAD_DATA
 eval DAMAGED
 eval RUN --data BAD_DATA
 generate DAMAGED x
+export DAMAGED --out OUT
 replay DAMAGED --step 1 --per-token
 checkpoint verify DAMAGED
 """

@@ -27,6 +27,8 @@ COMMANDS = (
     ("checkpoint", "hymo.cli.checkpoint:app", "List, verify and prune checkpoints."),
     ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
     ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
+    ("export", "hymo.cli.export:export", "Write a checkpoint for transformers."),
+    ("import", "hymo.cli.export:import_export", "Turn an export back into a checkpoint."),
     ("bench", "hymo.cli.bench:app", "Measure speed on this machine."),
     ("plan", "hymo.cli.plan:plan", "Tell memory, time and cost of a run before it starts."),
     ("doctor", "hymo.cli.doctor:doctor", "Say what is installed, which fast paths are on, and why not."),

@@ -30,6 +30,10 @@ class CheckpointError(HymoError):
     """A checkpoint is missing, damaged or belongs to another run."""
 
 
+class ExportError(HymoError):
+    """A written export does not give what the checkpoint gives."""
+
+
 class StorageError(HymoError):
     """A disk is full or fails."""
 

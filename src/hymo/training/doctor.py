@@ -23,7 +23,7 @@ EXTRAS = (
     ("tokenizers", "tokenizers", "`hymo tokenizer train`; using a trained tokenizer needs it not"),
     ("datasets", "datasets", "corpora from the Hugging Face hub (not used by this version)"),
     ("lm_eval", "lm-eval", "lm-evaluation-harness tasks (not used by this version)"),
-    ("transformers", "transformers", "Hugging Face export and import (not used by this version)"),
+    ("transformers", "transformers", "`hymo export` and `hymo import`"),
     ("fastapi", "fastapi", "the HTTP server (not used by this version)"),
     ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
 )

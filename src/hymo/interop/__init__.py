@@ -1,0 +1,1 @@
+"""HyMo models outside of HyMo: export to the Hugging Face format, and import from it."""
