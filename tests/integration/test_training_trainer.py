@@ -177,6 +177,35 @@ def test_the_tensor_whose_gradient_is_bad_is_named(small: HyMoConfig) -> None:
     assert [event["tensor"] for event in recorder.of("skip")] == ["layers.2.out_proj.weight"] * 2
 
 
+def test_the_loss_that_is_not_finite_is_named(small: HyMoConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plain(derive_config(small, scheduler={"total_steps": 2}), micro_batch_size=2, grad_accum_steps=1)
+    named = []
+    for poisoned in ("main", "mtp_1", "mtp_2"):
+        recorder = Recorder()
+        trainer = Trainer(config, ({"tokens": t} for t in windows(2, 2, 64)), callbacks=[recorder])
+        original = trainer.master.loss_sums
+
+        def sums(*args: Any, original: Any = original, poisoned: str = poisoned, **kwargs: Any) -> Any:
+            return {n: v * (math.inf if n == poisoned else 1) for n, v in original(*args, **kwargs).items()}
+
+        monkeypatch.setattr(trainer.master, "loss_sums", sums)
+        trainer.train()
+        named.append({event["tensor"] for event in recorder.of("skip")})
+    assert named == [{"loss"}, {"mtp_1"}, {"mtp_2"}]
+
+
+def test_a_norm_that_overflows_is_named_with_its_largest_gradient(small: HyMoConfig) -> None:
+    config = plain(derive_config(small, scheduler={"total_steps": 1}), micro_batch_size=2, grad_accum_steps=1)
+    recorder = Recorder()
+    trainer = Trainer(config, ({"tokens": t} for t in windows(1, 2, 64)), callbacks=[recorder])
+    for layer, size in ((0, 1e38), (2, 2e38)):
+        weight = trainer.master.layers[layer].norm.weight
+        weight.register_hook(lambda grad, size=size: torch.full_like(grad, size))
+    trainer.train()
+    (event,) = recorder.of("skip")
+    assert event["tensor"] == "gradient norm, largest in layers.2.norm.weight"
+
+
 def test_an_interrupted_validation_is_made_up(small: HyMoConfig) -> None:
     straight, cut = Recorder(), Recorder()
     with open_run(derive_config(small, run={"name": "straight"}), [straight]) as trainer:

@@ -222,7 +222,7 @@ class Trainer:
         result = {f"train/{'loss' if n == 'main' else n}": float(v) for n, v in losses.items()}
         result["train/grad_norm"] = float(norm)
         if not math.isfinite(result["train/grad_norm"]) or not all(map(math.isfinite, result.values())):
-            self._skip()
+            self._skip(self._not_finite(result))
             return result, False
         self.skipped_in_a_row = 0
         if result["train/grad_norm"] > self.config.training.grad_norm_warn:
@@ -256,11 +256,20 @@ class Trainer:
             torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
         return norm
 
-    def _skip(self) -> None:
-        """Leave weights, optimizer states and router biases as they are; name the first bad tensor."""
-        bad = next(
-            (n for n, p in self.master.named_parameters() if p.grad is not None and not p.grad.isfinite().all()), "loss"
-        )
+    def _not_finite(self, record: Mapping[str, float]) -> str:
+        """The first that is not finite, in the order of computation: a loss, a gradient, the norm of all gradients."""
+        for name, value in record.items():
+            if name != "train/grad_norm" and not math.isfinite(value):
+                return name.removeprefix("train/")
+        gradients = {name: p.grad for name, p in self.master.named_parameters() if p.grad is not None}
+        for name, gradient in gradients.items():
+            if not gradient.isfinite().all():
+                return name
+        largest = max(gradients, key=lambda name: float(gradients[name].abs().max()))
+        return f"gradient norm, largest in {largest}"
+
+    def _skip(self, bad: str) -> None:
+        """Leave weights, optimizer states and router biases as they are; tell what was not finite."""
         self.optimizers.zero_grad()
         self._call_hooks("discard_step")
         self.skipped_in_a_row += 1
