@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,21 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(tmp_path: Path, dataset: Path) -> HyMoConfig:
     """hymo_tiny, smaller still: 12 steps of 4 x 64 tokens, fp32 Newton-Schulz."""
     return _small(tmp_path, dataset)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB without room; needs the right to mount."""
+    path = tmp_path / "full"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)]
+    mounted = subprocess.run(mount, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("may not mount a small file system")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import torch
 from hymo.core.errors import CheckpointError, UsageError
 from hymo.models.checkpoint import Manifest, find_checkpoint, list_checkpoints, read_manifest, verify
 from hymo.training.checkpointer import Checkpointer
+from training_helpers import fill
 
 
 def manifest(step: int) -> Manifest:
@@ -257,44 +256,16 @@ def test_a_failure_at_every_write_boundary_leaves_the_last_good_one(folder: Path
     assert newest(folder)[0] == 4
 
 
-@pytest.fixture
-def tiny_disk() -> Iterator[Path]:
-    """A 1 MiB file system; needs the right to mount."""
-    path = Path(tempfile.mkdtemp())
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        path = Path(tempfile.mkdtemp(dir="/dev/shm"))
-        yield path
-        shutil.rmtree(path)
-        return
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
-
-
-def test_a_full_disk_fails_the_save_and_nothing_else(tiny_disk: Path) -> None:
-    saver = checkpointer(tiny_disk, keep_last=2)
+def test_a_full_disk_fails_the_save_and_nothing_else(full_disk: Path) -> None:
+    saver = checkpointer(full_disk, keep_last=2)
     assert save(saver, 1) == ""
-    filler = tiny_disk / "filler"
-    try:
-        with filler.open("wb", buffering=0) as stream:
-            while stream.write(b"x" * 4096) == 4096:
-                if filler.stat().st_size > 64 << 20:
-                    break
-    except OSError:
-        pass
-    big = {"model": {"w": torch.zeros(1 << 18)}}
-    saver.start(big, manifest(2))
-    (result,) = saver.finished(wait=True)
-    if filler.stat().st_size <= 1 << 20:
-        assert result.path is None
-        assert result.error
-        assert newest(tiny_disk)[0] == 1
-        assert not list(tiny_disk.glob(".tmp-*"))
-    filler.unlink()
-    assert save(checkpointer(tiny_disk), 3) == ""
-    assert newest(tiny_disk)[0] == 3
+    fill(full_disk)
+    assert "No space left on device" in save(saver, 2)
+    assert newest(full_disk)[0] == 1
+    assert not list(full_disk.glob(".tmp-*"))
+    (full_disk / "filler").unlink()
+    assert save(checkpointer(full_disk), 3) == ""
+    assert newest(full_disk)[0] == 3
 
 
 def test_a_failed_save_is_told_at_the_next_look(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

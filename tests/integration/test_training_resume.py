@@ -102,12 +102,12 @@ def killed_run(config: HyMoConfig, folder: Path, kills: int, seed: int) -> list[
             assert process.returncode == 0, errors
             return instants
         done = len(read_jsonl(run_folder(config) / "metrics.jsonl"))
-        target = done + rng.randint(1, max(2, total // kills))
+        target = done + rng.randint(1, max(2, total // (2 * kills)))
         while process.poll() is None and len(read_jsonl(run_folder(config) / "metrics.jsonl")) < target:
             time.sleep(0.005)
         time.sleep(rng.random() * 0.05)
         process.kill()
-        process.wait()
+        assert process.wait() == -signal.SIGKILL  # it had not ended by itself
         assert process.stderr is not None
         process.stderr.close()
         recorded = read_jsonl(run_folder(config) / "metrics.jsonl")
@@ -118,7 +118,7 @@ def check_kills(small: HyMoConfig, tmp_path: Path, recurrence: str, kills: int, 
     config = derive_config(
         small,
         model={"gdn_recurrence": recurrence},
-        scheduler={"total_steps": 8 * kills},
+        scheduler={"total_steps": 14 * kills},
         training={"grad_accum_steps": 1, "eval_interval": 1000, "checkpoint_interval": 3, "keep_last": 3},
         run={"name": "killed"},
     )

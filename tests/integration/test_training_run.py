@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,7 @@ from hymo.training.device import flags_without_effect
 from hymo.training.metrics import EVENTS, read_jsonl
 from hymo.training.run import open_run, run_folder
 from hymo.training.view import RunView
-from training_helpers import stop_after
+from training_helpers import fill, stop_after
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,27 +86,6 @@ def test_cuda_flags_that_do_nothing_yet_are_told_once(
         told = [event["flags"] for event in events if event["kind"] == "without_effect"]
         assert told == ([", ".join(flags)] if flags else [])
         assert capsys.readouterr().err.count("without effect: flags training.cuda_graphs_mla") == bool(flags)
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB without room; needs the right to mount."""
-    path = tmp_path / "full"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)]
-    mounted = subprocess.run(mount, capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip("may not mount a small file system")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
-
-
-def fill(folder: Path) -> None:
-    with (folder / "filler").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
-        while stream.write(b"x" * 1024):
-            pass
 
 
 def test_a_full_disk_is_one_clear_error_before_work(

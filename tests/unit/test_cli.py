@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 import hymo
-from hymo.cli.app import COMMANDS, _take_debug, main
+from hymo.cli.app import COMMANDS, _take_debug, build_app, main
 from hymo.core.errors import DataError, TrainingError
 from hymo.core.load import load_config, preset_names
 
@@ -31,7 +33,24 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [[], *([name] for name, _, _ in COMMANDS), ["config", "show"], ["data", "prepare"]])
+def every_command(app: App, *words: str) -> Iterator[list[str]]:
+    """The words of the application, of each command and of each of its subcommands."""
+    yield list(words)
+    for name in app:
+        if not name.startswith("-"):
+            yield from every_command(app[name], *words, name)
+
+
+ALL_COMMANDS = list(every_command(build_app()))
+
+
+def test_all_commands_are_found() -> None:
+    assert {words[0] for words in ALL_COMMANDS if words} == {name for name, _, _ in COMMANDS}
+    for words in ("config show", "data prepare", "checkpoint prune", "bench train", "tokenizer train"):
+        assert words.split() in ALL_COMMANDS
+
+
+@pytest.mark.parametrize("words", ALL_COMMANDS, ids=" ".join)
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     code = (
         "import sys; from hymo.cli import main; "
