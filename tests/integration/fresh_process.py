@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.modules["hymo"] = None  # type: ignore[assignment]  # importing it fails from here on
+sys.modules["hymo"] = None  # importing it fails from here on
 
 
 def refuse(*_: Any, **__: Any) -> None:
     raise OSError("no network in this process")
 
 
-socket.socket.connect = refuse  # type: ignore[method-assign,assignment]
-socket.getaddrinfo = refuse  # type: ignore[assignment]
+socket.socket.connect = refuse
+socket.getaddrinfo = refuse
 
 import torch  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402

@@ -11,7 +11,7 @@ import torch
 from hymo.core.config import ModelConfig
 from hymo.core.errors import UsageError
 from hymo.interop.card import LORA_PARAMETERS, LORA_TARGETS
-from hymo.interop.modeling_hymo import HymoCache
+from hymo.interop.modeling_hymo import CACHE, HymoCache
 from hymo.interop.names import check_exportable, from_hf, to_hf
 from hymo.models import build_hymo
 from interop_helpers import twin
@@ -95,7 +95,7 @@ def test_any_split_with_a_cache_gives_one_pass(recurrence: str, cuts: tuple[int,
         cache, parts = None, []
         for start, end in zip((0, *cuts), (*cuts, 41), strict=True):
             out = hf(tokens[:, start:end], cache=cache)
-            cache = out.cache
+            cache = getattr(out, CACHE)
             parts.append(out.logits)
     close(torch.cat(parts, 1), expected)
     assert isinstance(cache, HymoCache)
@@ -141,7 +141,7 @@ def test_batch_of_one_with_padding_is_the_text_alone() -> None:
     with torch.no_grad():
         close(hf(padded, attention_mask=mask).logits[:, 5:], hf(tokens).logits)
         out = hf(padded[:, :9], attention_mask=mask[:, :9])  # and cut inside
-        close(hf(padded[:, 9:], attention_mask=mask, cache=out.cache).logits, hf(tokens).logits[:, 4:])
+        close(hf(padded[:, 9:], attention_mask=mask, cache=getattr(out, CACHE)).logits, hf(tokens).logits[:, 4:])
 
 
 def test_loss_is_the_models_main_loss() -> None:
@@ -187,6 +187,11 @@ def test_what_a_recurrent_state_cannot_do_is_said() -> None:
         hf(draw_tokens(1, 4), cache=object())
     with pytest.raises(ValueError, match="attention_mask: expected"):
         hf(draw_tokens(1, 4), attention_mask=torch.ones(1, 3))
+    with pytest.raises(ValueError, match="161 tokens exceed the context of 160"):
+        hf(draw_tokens(1, 161))
+    mask = torch.ones(1, 161, dtype=torch.int64)
+    mask[0, 0] = 0
+    assert hf(draw_tokens(1, 161), attention_mask=mask).logits.shape[1] == 161  # one of them is padding
     with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
         hf()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -451,10 +451,10 @@ class HymoPreTrainedModel(PreTrainedModel):
 
     config_class = HymoConfig
     base_model_prefix = "model"
-    _no_split_modules = ("HymoDecoderLayer",)
+    _no_split_modules: ClassVar[list[str]] = ["HymoDecoderLayer"]
     _supports_sdpa = True
     _is_stateful = True
-    _keep_in_fp32_modules_strict = _FLOAT32
+    _keep_in_fp32_modules_strict: ClassVar[list[str]] = list(_FLOAT32)  # a list: transformers 5.0 takes nothing else
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
@@ -564,6 +564,9 @@ class HymoModel(HymoPreTrainedModel):
                 position_ids = torch.arange(past, past + new, device=x.device)[None]
             else:
                 position_ids = (real.long().cumsum(-1) - 1).clamp_min(0)[:, past:]
+        limit = cfg.max_position_embeddings
+        if past + new > limit and int(position_ids.max()) >= limit:
+            raise ValueError(f"{int(position_ids.max()) + 1} tokens exceed the context of {limit}: shorten the input")
         visible = None
         if past or real is not None:
             places = torch.arange(past + new, device=x.device)
@@ -582,7 +585,7 @@ class HymoModel(HymoPreTrainedModel):
 class HymoForCausalLM(HymoPreTrainedModel, GenerationMixin):
     """The language model: logits are softcapped, in fp32."""
 
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: HymoConfig) -> None:
         super().__init__(config)
