@@ -210,6 +210,8 @@ plan hymo_tiny --gpu nope
 plan hymo_tiny --gpus 0
 plan hymo_tiny --context 0
 plan hymo_tiny --price -1
+plan hymo_tiny --price nan
+plan hymo_tiny --price inf
 demo --out FILE
 demo --shrt
 doctor --what

@@ -11,7 +11,7 @@ import pytest
 
 from hymo.cli import main
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import DataError
+from hymo.core.errors import DataError, UsageError
 from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer, prepare, sample_paths
 from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
@@ -137,6 +137,21 @@ def test_what_cannot_be_lengthened_is_refused_and_left_alone(
     ):
         pass
     assert {p: p.read_bytes() for p in files} == files
+
+
+def test_what_differs_is_named_where_the_steps_do_not(small: HyMoConfig) -> None:
+    config = planned(small)
+    train(config)
+    tokens = 8 * config.training.tokens_per_step
+    for changes, says in (
+        ({"training": {"max_epochs": 7}}, f"with training.max_epochs {config.training.max_epochs} instead of 7"),
+        ({"scheduler": {"total_tokens": tokens + 1}}, "with scheduler.total_steps 8 instead of null"),
+    ):
+        with (
+            pytest.raises(UsageError, match=f"holds the same run {says}"),
+            open_run(derive_config(config, **changes)),
+        ):
+            pass
 
 
 def test_cadence_and_place_of_the_data_may_change_on_resume(small: HyMoConfig, tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ import torch
 import hymo
 from hymo.cli import main
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import StorageError, UsageError
+from hymo.core.errors import DataError, StorageError, UsageError
 from hymo.core.files import write_text
 from hymo.core.load import derive_config
+from hymo.data import sample_paths
 from hymo.models.checkpoint import find_checkpoint
 from hymo.training.device import flags_without_effect
 from hymo.training.metrics import EVENTS, read_jsonl
@@ -48,6 +49,35 @@ def test_a_run_says_which_code_it_ran_and_keeps_every_start(small: HyMoConfig) -
         assert first["commit"].removesuffix("-dirty") == git("rev-parse", "HEAD")
         assert first["commit"].endswith("-dirty") == bool(git("status", "--porcelain", "--", "src/hymo"))
     assert manifest.commit == first["commit"] == second["commit"]
+
+
+@pytest.mark.parametrize(("field", "switch", "runs"), [("auto", None, "chunked"), ("auto", "recurrent", "recurrent")])
+def test_a_run_says_which_kernel_it_ran(
+    small: HyMoConfig, monkeypatch: pytest.MonkeyPatch, field: str, switch: str | None, runs: str
+) -> None:
+    monkeypatch.delenv("HYMO_KERNELS", raising=False)
+    if switch is not None:
+        monkeypatch.setenv("HYMO_KERNELS", switch)
+    config = derive_config(small, training={"gdn_kernel": field})
+    with open_run(config):
+        pass
+    (start,) = json.loads((run_folder(config) / "env.json").read_text())
+    assert start["kernel"] == {"operation": "gated_linear", "implementation": runs, "HYMO_KERNELS": switch}
+
+
+def test_data_of_another_tokenizer_or_without_held_out_text_name_the_cure(small: HyMoConfig, tmp_path: Path) -> None:
+    text = sample_paths()["train"]
+    tokenizer = tmp_path / "bpe"
+    assert main(["tokenizer", "train", str(text), "--out", str(tokenizer), "--vocab-size", "300"]) == 0
+    for name, words in (("foreign", ["--tokenizer", str(tokenizer)]), ("bare", ["--test", str(text)])):
+        source = sample_paths()["validation"] if name == "bare" else text
+        assert main(["data", "prepare", str(source), "--out", str(tmp_path / name), *words]) == 0
+    for name, error, says in (
+        ("foreign", DataError, "--set run.tokenizer=PATH"),
+        ("bare", UsageError, "hymo data prepare --validation FILE"),
+    ):
+        with pytest.raises(error, match=says), open_run(derive_config(small, run={"data": str(tmp_path / name)})):
+            pass
 
 
 def test_the_commit_of_somebody_elses_repository_is_not_ours(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ assumed utilisation until benchmark results of this package exist. The plan says
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,8 +169,8 @@ def plan(
 
 
 def _check_range(option: str, value: float | None, least: float) -> None:
-    if value is not None and value < least:
-        raise UsageError(f"{option} {value}: must be at least {least}.")
+    if value is not None and not least <= value < math.inf:
+        raise UsageError(f"{option} {value}: must be a number of at least {least}.")
 
 
 def _plan_level(config: HyMoConfig, gpus: int, level: Level, usable: int | None) -> LevelPlan:

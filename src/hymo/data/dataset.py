@@ -167,8 +167,8 @@ def open_split(
     info = manifest.splits[split]
     if not info.shards:
         raise UsageError(
-            f"{directory}: the {split} split holds no documents: prepare more text, raise its fraction or give it its "
-            "own input"
+            f"{directory}: the {split} split holds no documents: prepare more text, or give it its own input"
+            + ("" if split == "train" else f" with `hymo data prepare --{split} FILE`")
         )
     folder = Path(directory) / split
     if verify is None:

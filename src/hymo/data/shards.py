@@ -254,7 +254,8 @@ class ShardReader:
         if tokenizer is not None and tokenizer.fingerprint() != self.header["tokenizer"]:
             raise self._refuse(
                 f"foreign tokenizer: written with {self.header['tokenizer'][:12]}…, "
-                f"this run uses '{tokenizer.name}' {tokenizer.fingerprint()[:12]}…"
+                f"this run uses '{tokenizer.name}' {tokenizer.fingerprint()[:12]}…. Name the set's own, in a run with "
+                "--set run.tokenizer=PATH"
             )
         # One mapping for all sections, since each holds a file descriptor; a plain view, since slicing np.memmap itself
         # costs a Python call each time.

@@ -20,6 +20,8 @@ from hymo.training.device import NO_EFFECT
 
 EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
+    ("pyarrow", "pyarrow", "reading .parquet files in `hymo data prepare`, and writing them in `hymo data export`"),
+    ("datatrove", "datatrove", "preparation on datatrove's executors, local, Slurm or Ray"),
     ("tokenizers", "tokenizers", "`hymo tokenizer train`; using a trained tokenizer needs it not"),
     ("datasets", "datasets", "corpora from the Hugging Face hub (not used by this version)"),
     ("lm_eval", "lm-eval", "lm-evaluation-harness tasks (not used by this version)"),

@@ -35,6 +35,7 @@ from hymo.core.load import (
 from hymo.core.version import VERSION, commit
 from hymo.data import EvaluationWindows, PackedLoader, Split, open_split
 from hymo.data.tokenizer import keep_copy, tokenizer_for_run
+from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.device import refuse_unavailable, resolve_device
@@ -114,7 +115,7 @@ def open_run(
             if resuming:
                 trainer.resume(folder)
             _keep(config, folder)
-            _record_start(folder, trainer.step)
+            _record_start(folder, trainer)
             yield trainer
         except (Exception, KeyboardInterrupt) as error:
             sink.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
@@ -170,15 +171,28 @@ def _check_extension(folder: Path, there: HyMoConfig, config: HyMoConfig, extend
             f"resume it with --resume {folder}, or delete it."
         )
     if not extend:
+        if there.total_steps != config.total_steps:
+            difference = f"{there.total_steps} steps instead of {config.total_steps}"
+            field = "scheduler.total_steps"
+        else:  # as many steps, differently asked for
+            field, old, new = next(each for each in _lengths(there, config) if each[1] != each[2])
+            difference = f"{field} {'null' if old is None else old} instead of {'null' if new is None else new}"
         raise UsageError(
-            f"{folder}: holds the same run with {there.total_steps} steps instead of {config.total_steps}. Lengthen "
-            f"it with --resume {folder} --set scheduler.total_steps=N, or choose another name with --set run.name=NAME."
+            f"{folder}: holds the same run with {difference}. Change that with --resume {folder} --set {field}=N, or "
+            "choose another name with --set run.name=NAME."
         )
     if config.total_steps < there.total_steps:
         raise UsageError(
             f"scheduler.total_steps: {config.total_steps} is below the run's {there.total_steps}. A run can be "
             "lengthened, not shortened."
         )
+
+
+def _lengths(there: HyMoConfig, config: HyMoConfig) -> Iterator[tuple[str, int | None, int | None]]:
+    """Each field that says how long a run is, with both values; the one that asks for something first."""
+    yield "training.max_epochs", there.training.max_epochs, config.training.max_epochs
+    for name in ("total_steps", "total_tokens"):
+        yield f"scheduler.{name}", getattr(there.scheduler, name), getattr(config.scheduler, name)
 
 
 def _set_back(folder: Path, total_steps: int) -> None:
@@ -214,7 +228,7 @@ def _in_stable_phase(manifest: Manifest) -> bool:
     return first <= manifest.step <= first + int(schedule["stable_steps"])
 
 
-def _record_start(folder: Path, step: int) -> None:
+def _record_start(folder: Path, trainer: Trainer) -> None:
     """Add this process to the run's list of starts: what it runs on may differ from one to the next."""
     path = folder / ENVIRONMENT
     try:
@@ -222,8 +236,21 @@ def _record_start(folder: Path, step: int) -> None:
     except (OSError, ValueError):
         starts = []
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    entry = {"date": date, "step": step, **environment()}
+    entry = {"date": date, "step": trainer.step, **environment(), "kernel": resolved_kernel(trainer)}
     write_text(path, json.dumps([*(starts if isinstance(starts, list) else [starts]), entry], indent=1))
+
+
+def resolved_kernel(trainer: Trainer) -> dict[str, str | None]:
+    """What runs the recurrence, and the environment variable that may have decided it.
+
+    Raises:
+        UsageError: training.gdn_kernel names one that cannot run here.
+    """
+    model, training = trainer.config.model, trainer.config.training
+    values = torch.empty(1, device=trainer.device, dtype=getattr(torch, training.param_dtype))
+    values = values.expand(1, training.seq_len, 1, model.gdn_headdim)
+    implementation = choose(training.gdn_kernel, values, model.gdn_d_state)
+    return {"operation": model.gdn_recurrence, "implementation": implementation, SWITCH: os.environ.get(SWITCH)}
 
 
 def environment() -> dict[str, Any]:
