@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hymo.cli import main
 from hymo.core.errors import UsageError
 from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer, PackedLoader, open_split
@@ -153,3 +155,18 @@ def _copy(model: HyMo) -> HyMo:
     clone = build_hymo(model.config)
     clone.load_state_dict(model.state_dict())
     return clone
+
+
+def test_the_command_tells_tokens_per_pass(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", str(finished), "The", "--max-new-tokens", "40", "--temperature", "0", "--speculative"]
+    assert main([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    result = Engine.from_checkpoint(finished).generate("The", 40, Sampling(temperature=0), speculative=True)
+    stats = result.speculation
+    assert stats is not None
+    assert stats.tokens == stats.passes + sum(stats.accepted)  # each pass gives one of its own and those it accepts
+    assert said["tokens_per_pass"] == stats.tokens / stats.passes
+    assert main(words) == 0
+    assert f"{stats.tokens / stats.passes:.2f} tokens a pass" in capsys.readouterr().err
+    assert main([*words[:-1], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens_per_pass"] is None

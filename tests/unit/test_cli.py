@@ -79,6 +79,13 @@ def test_core_imports_no_torch() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_using_a_model_imports_no_trainer() -> None:
+    modules = ("hymo.training.device", "hymo.inference", "hymo.evaluation.perplexity", "hymo.data.of_run")
+    code = f"import sys, {', '.join(modules)}; print('hymo.training.trainer' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == hymo.__version__

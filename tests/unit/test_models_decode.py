@@ -301,3 +301,13 @@ def test_a_state_of_another_shape_is_refused() -> None:
     state.layers.pop()
     with pytest.raises(UsageError, match="layers, the model"):
         model.decode(tokens, state)
+
+
+def test_a_plain_call_keeps_nothing_of_the_history_before() -> None:
+    model = build()
+    state = model.init_state(2)
+    caches = [cache for cache in state.layers if isinstance(cache, GDNCache)]
+    model.decode_hidden(draw_tokens(2, 3), state, keep_history=True)
+    assert [len(cache.history) for cache in caches] == [4] * len(caches)
+    model.decode_hidden(draw_tokens(2, 1), state)
+    assert [cache.history for cache in caches] == [[]] * len(caches)

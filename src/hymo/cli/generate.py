@@ -69,6 +69,7 @@ def generate(
                 "logprobs": result.logprobs,
                 "finish_reason": result.finish_reason,
                 "acceptance": None if result.speculation is None else result.speculation.acceptance,
+                "tokens_per_pass": None if result.speculation is None else result.speculation.tokens_per_pass,
             }
         )
         return
@@ -82,5 +83,8 @@ def generate(
         sys.stdout.write(decoder.decode(engine.tokenizer.decode_bytes([token.id])))
         sys.stdout.flush()
     sys.stdout.write(decoder.decode(b"", final=True) + "\n")
-    drafts = "" if stats is None else ", drafts accepted " + " / ".join(f"{a:.0%}" for a in stats.acceptance)
+    drafts = ""
+    if stats is not None:
+        rates = " / ".join(f"{a:.0%}" for a in stats.acceptance)
+        drafts = f", {stats.tokens_per_pass:.2f} tokens a pass, drafts accepted {rates}"
     log(f"{count} tokens, {count / (time.perf_counter() - began):.0f} tokens/s{drafts}")

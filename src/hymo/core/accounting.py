@@ -18,7 +18,7 @@ Part = Literal["embedding", "head", "gdn", "mla", "moe", "ffn", "norm", "mtp"]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorSpec:
     """One parameter: its name inside its module, its shape in PyTorch's (out, in) order, and its role."""
 
     name: str
@@ -50,81 +50,81 @@ class ParameterCount:
     parts: dict[str, int]
 
 
-def gdn_tensors(model: ModelConfig) -> list[Tensor]:
+def gdn_tensors(model: ModelConfig) -> list[TensorSpec]:
     """Parameters of one GDN block with its norm."""
     inner, heads, state = model.gdn_d_inner, model.gdn_n_heads, model.gdn_d_state
     delta = model.gdn_recurrence == "gated_delta"
     tensors = [
-        Tensor("norm", (model.dim,), Role.SCALAR),
-        Tensor("in_proj", (inner, model.dim), Role.MATRIX),
-        Tensor("conv", (inner, model.gdn_d_conv), Role.SCALAR),
-        Tensor("b_proj", (heads * state, inner), Role.MATRIX),
-        Tensor("c_proj", (heads * state, inner), Role.MATRIX),
-        Tensor("dt_proj", (heads, inner), Role.SCALAR),
-        Tensor("A_log", (heads, state), Role.DECAY),
-        Tensor("dt_bias", (heads,), Role.DECAY),
-        Tensor("D_skip", (heads,), Role.SCALAR),
-        Tensor("out_proj", (model.dim, inner), Role.MATRIX),
-        Tensor("skip_proj", (model.dim, model.dim), Role.MATRIX),
+        TensorSpec("norm", (model.dim,), Role.SCALAR),
+        TensorSpec("in_proj", (inner, model.dim), Role.MATRIX),
+        TensorSpec("conv", (inner, model.gdn_d_conv), Role.SCALAR),
+        TensorSpec("b_proj", (heads * state, inner), Role.MATRIX),
+        TensorSpec("c_proj", (heads * state, inner), Role.MATRIX),
+        TensorSpec("dt_proj", (heads, inner), Role.SCALAR),
+        TensorSpec("A_log", (heads, state), Role.DECAY),
+        TensorSpec("dt_bias", (heads,), Role.DECAY),
+        TensorSpec("D_skip", (heads,), Role.SCALAR),
+        TensorSpec("out_proj", (model.dim, inner), Role.MATRIX),
+        TensorSpec("skip_proj", (model.dim, model.dim), Role.MATRIX),
     ]
     if model.gdn_gate != "none":
-        tensors.append(Tensor("g_proj", (inner, inner), Role.MATRIX))
+        tensors.append(TensorSpec("g_proj", (inner, inner), Role.MATRIX))
     if delta:
-        tensors.append(Tensor("beta_proj", (heads, inner), Role.SCALAR))
+        tensors.append(TensorSpec("beta_proj", (heads, inner), Role.SCALAR))
     if delta or model.gdn_output_norm:
-        tensors.append(Tensor("o_norm", (model.gdn_headdim,), Role.SCALAR))
+        tensors.append(TensorSpec("o_norm", (model.gdn_headdim,), Role.SCALAR))
     return tensors
 
 
-def mla_tensors(model: ModelConfig) -> list[Tensor]:
+def mla_tensors(model: ModelConfig) -> list[TensorSpec]:
     """Parameters of one MLA block's attention with its norm; of plain grouped-query attention without the latent."""
     queries = model.n_heads * model.head_dim
     groups, rope = model.n_kv_groups, model.qk_rope_head_dim
     tensors = [
-        Tensor("norm", (model.dim,), Role.SCALAR),
-        Tensor("wq_a", (model.q_lora_rank, model.dim), Role.MATRIX),
-        Tensor("q_norm", (model.q_lora_rank,), Role.SCALAR),
-        Tensor("wq_b", (queries, model.q_lora_rank), Role.MATRIX),
-        Tensor("q_norm_qk", (queries,), Role.SCALAR),
-        Tensor("wo", (model.dim, model.n_heads * model.v_head_dim), Role.MATRIX),
+        TensorSpec("norm", (model.dim,), Role.SCALAR),
+        TensorSpec("wq_a", (model.q_lora_rank, model.dim), Role.MATRIX),
+        TensorSpec("q_norm", (model.q_lora_rank,), Role.SCALAR),
+        TensorSpec("wq_b", (queries, model.q_lora_rank), Role.MATRIX),
+        TensorSpec("q_norm_qk", (queries,), Role.SCALAR),
+        TensorSpec("wo", (model.dim, model.n_heads * model.v_head_dim), Role.MATRIX),
     ]
     if rope:
-        tensors.append(Tensor("k_norm_qk", (groups * rope,), Role.SCALAR))
+        tensors.append(TensorSpec("k_norm_qk", (groups * rope,), Role.SCALAR))
     if model.mla_latent:
         content = groups * (model.qk_nope_head_dim + model.v_head_dim)
         tensors += [
-            Tensor("wkv_a", (model.kv_lora_rank + rope, model.dim), Role.MATRIX),
-            Tensor("kv_norm", (model.kv_lora_rank,), Role.SCALAR),
-            Tensor("wkv_b", (content, model.kv_lora_rank), Role.MATRIX),
+            TensorSpec("wkv_a", (model.kv_lora_rank + rope, model.dim), Role.MATRIX),
+            TensorSpec("kv_norm", (model.kv_lora_rank,), Role.SCALAR),
+            TensorSpec("wkv_b", (content, model.kv_lora_rank), Role.MATRIX),
         ]
     else:
         tensors += [
-            Tensor("wk", (groups * model.head_dim, model.dim), Role.MATRIX),
-            Tensor("wv", (groups * model.v_head_dim, model.dim), Role.MATRIX),
+            TensorSpec("wk", (groups * model.head_dim, model.dim), Role.MATRIX),
+            TensorSpec("wv", (groups * model.v_head_dim, model.dim), Role.MATRIX),
         ]
     return tensors
 
 
-def swiglu_tensors(dim: int, hidden: int, role: Role, stack: tuple[int, ...] = ()) -> list[Tensor]:
+def swiglu_tensors(dim: int, hidden: int, role: Role, stack: tuple[int, ...] = ()) -> list[TensorSpec]:
     """The three matrices of a SwiGLU, w2(silu(w1 x) * w3 x), or of a stack of them."""
     return [
-        Tensor("w1", (*stack, hidden, dim), role),
-        Tensor("w3", (*stack, hidden, dim), role),
-        Tensor("w2", (*stack, dim, hidden), role),
+        TensorSpec("w1", (*stack, hidden, dim), role),
+        TensorSpec("w3", (*stack, hidden, dim), role),
+        TensorSpec("w2", (*stack, dim, hidden), role),
     ]
 
 
-def ffn_tensors(model: ModelConfig, hidden: int) -> list[Tensor]:
+def ffn_tensors(model: ModelConfig, hidden: int) -> list[TensorSpec]:
     """Parameters of a dense SwiGLU with its norm: the variants in place of, or beside, a mixture."""
-    return [Tensor("norm", (model.dim,), Role.SCALAR), *swiglu_tensors(model.dim, hidden, Role.MATRIX)]
+    return [TensorSpec("norm", (model.dim,), Role.SCALAR), *swiglu_tensors(model.dim, hidden, Role.MATRIX)]
 
 
-def moe_tensors(model: ModelConfig, routed: int | None = None) -> list[Tensor]:
+def moe_tensors(model: ModelConfig, routed: int | None = None) -> list[TensorSpec]:
     """Parameters of one mixture of experts with its norm; `routed` counts fewer experts than stored (those in use)."""
     routed = model.n_routed_experts if routed is None else routed
     tensors = [
-        Tensor("norm", (model.dim,), Role.SCALAR),
-        Tensor("router", (model.n_routed_experts, model.dim), Role.ROUTER),
+        TensorSpec("norm", (model.dim,), Role.SCALAR),
+        TensorSpec("router", (model.n_routed_experts, model.dim), Role.ROUTER),
         *swiglu_tensors(model.dim, model.moe_inter_dim, Role.EXPERT, (routed,)),
     ]
     if model.n_shared_experts:
@@ -132,19 +132,19 @@ def moe_tensors(model: ModelConfig, routed: int | None = None) -> list[Tensor]:
     return tensors
 
 
-def mtp_tensors(model: ModelConfig) -> list[Tensor]:
+def mtp_tensors(model: ModelConfig) -> list[TensorSpec]:
     """Parameters of one multi-token-prediction head: a SwiGLU, the norm before it, the norm before the output head."""
-    norms = [Tensor(name, (model.dim,), Role.SCALAR) for name in ("norm", "out_norm")]
+    norms = [TensorSpec(name, (model.dim,), Role.SCALAR) for name in ("norm", "out_norm")]
     return [*norms, *swiglu_tensors(model.dim, model.moe_inter_dim, Role.MATRIX)]
 
 
-def model_tensors(model: ModelConfig, *, active: bool = False) -> Iterator[tuple[Part, Tensor]]:
+def model_tensors(model: ModelConfig, *, active: bool = False) -> Iterator[tuple[Part, TensorSpec]]:
     """Yield every parameter of the model with its part; with `active`, only the routed experts that a token uses."""
     vocabulary = (model.vocab_size, model.dim)
     routed = model.n_activated_experts if active else model.n_routed_experts
-    yield "embedding", Tensor("weight", vocabulary, Role.EMBEDDING)
+    yield "embedding", TensorSpec("weight", vocabulary, Role.EMBEDDING)
     if not model.tie_embeddings:
-        yield "head", Tensor("weight", vocabulary, Role.EMBEDDING)
+        yield "head", TensorSpec("weight", vocabulary, Role.EMBEDDING)
     for layer in range(model.n_layers):
         is_mla = layer in model.mla_layers
         mixer: Part = "mla" if is_mla else "gdn"
@@ -157,7 +157,7 @@ def model_tensors(model: ModelConfig, *, active: bool = False) -> Iterator[tuple
         if dense:
             for tensor in ffn_tensors(model, dense):
                 yield "ffn", tensor
-    yield "norm", Tensor("weight", (model.dim,), Role.SCALAR)
+    yield "norm", TensorSpec("weight", (model.dim,), Role.SCALAR)
     for _ in range(model.mtp_depth):
         for tensor in mtp_tensors(model):
             yield "mtp", tensor

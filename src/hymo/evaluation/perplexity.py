@@ -13,8 +13,8 @@ from torch import Tensor
 from hymo.core.memory import LOGIT_CHUNK_ELEMENTS
 from hymo.data.heldout import EvaluationWindows
 from hymo.kernels.cross_entropy import IGNORE_INDEX, linear_cross_entropy
-from hymo.models import HyMo, Window, split_window
-from hymo.models.windows import ahead
+from hymo.models import HyMo, Window
+from hymo.models.windows import ahead, as_window
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,7 @@ def evaluate(
         for batch in windows.batches(batch_size):
             if stop is not None and stop():
                 raise KeyboardInterrupt
-            bounds = batch.get("cu_seqlens")
-            window = split_window(
-                torch.from_numpy(batch["tokens"]), None if bounds is None else torch.from_numpy(bounds)
-            )
+            window = as_window(batch)
             scored = torch.from_numpy(batch["mask"])
             targets = window.targets.masked_fill(~scored, IGNORE_INDEX)
             on_device = Window(window.inputs.to(device), targets.to(device), window.cu_seqlens)

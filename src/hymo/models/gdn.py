@@ -193,6 +193,7 @@ class GatedDeltaNetBlock(Float32Islands):
         else:
             places = context.new_lengths[:, None] + torch.arange(taps, device=u.device)
             window = seen.gather(1, places[..., None].expand(-1, -1, u.shape[-1]))
+        cache.history = []
         if context.keep_history:
             windows = seen.unfold(1, taps, 1).movedim(-1, 2).unbind(1)
             cache.history = list(zip([cache.state, *states], windows, strict=True))

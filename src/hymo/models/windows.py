@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,6 +44,12 @@ def split_window(tokens: Tensor, cu_seqlens: Tensor | None = None) -> Window:
     inside[:, 0] = True
     bounds = torch.cat((inside.flatten().nonzero().flatten(), torch.tensor([rows * (width - 1)])))
     return Window(inputs, targets, bounds.to(torch.int32))
+
+
+def as_window(batch: Mapping[str, Any]) -> Window:
+    """The window of a batch of one's own loader: `tokens` (B, T + 1) and optional `cu_seqlens`, NumPy arrays."""
+    bounds = batch.get("cu_seqlens")
+    return split_window(torch.from_numpy(batch["tokens"]), None if bounds is None else torch.from_numpy(bounds))
 
 
 def ahead(window: Window, depth: int) -> Tensor:

@@ -22,8 +22,8 @@ from hymo.data import Tokenizer, open_split, tokenizer_of_run
 from hymo.data.loader import Batch, Span, batch_digest
 from hymo.data.of_run import data_of_run
 from hymo.kernels.cross_entropy import IGNORE_INDEX
-from hymo.models import split_window
 from hymo.models.checkpoint import list_checkpoints, load_model, step_of, verify
+from hymo.models.windows import as_window
 from hymo.training.metrics import read_metrics
 from hymo.training.run import training_loader
 
@@ -131,8 +131,7 @@ def token_losses(replayed: Replay, run: Path, checkpoint: Path | None = None, mi
         for index, batch in enumerate(replayed.batches):
             if micro not in (None, index):
                 continue
-            bounds = torch.from_numpy(batch["cu_seqlens"]) if "cu_seqlens" in batch else None
-            window = split_window(torch.from_numpy(batch["tokens"]), bounds)
+            window = as_window(batch)
             hidden = model.head_inputs(window, mtp=False)["main"]
             rows = [
                 F.cross_entropy(model.logits(h), y, ignore_index=IGNORE_INDEX, reduction="none").masked_fill(
