@@ -11,6 +11,7 @@ from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
 from hymo.core.memory import LEVELS, LOGIT_CHUNK_ELEMENTS, optimizer_sizes, training_memory
 from hymo.models import build_hymo
+from hymo.training.optimizers import build_optimizers
 
 
 def saved_bytes(config: HyMoConfig, micro_batch: int) -> int:
@@ -94,3 +95,18 @@ def test_large_vocabularies_never_hold_all_logits() -> None:
     tokens = 4 * 4096
     heads = 3 * (4 * 64_256 * 896 + 2 * tokens * 896)
     assert training_memory(config).logits == heads + 16 * LOGIT_CHUNK_ELEMENTS < 4 * tokens * 64_256
+
+
+@pytest.mark.parametrize("shared", [0, 1, 2, 3])
+def test_the_optimizers_hold_what_is_planned(shared: int) -> None:
+    config = derive_config(
+        load_config("hymo_tiny"),
+        model={"n_shared_experts": shared, "dim": 64, "moe_inter_dim": 24},
+        optimizer={"optimizer_partition": "normuon_all"},
+    )
+    optimizers = build_optimizers(build_hymo(config), config.optimizer)
+    assert optimizers.normuon is not None
+    states = optimizers.normuon.state.values()
+    planned = optimizer_sizes(config)
+    assert sum(state["momentum"].numel() for state in states) == planned.normuon
+    assert sum(state["second_moment"].numel() for state in states) == planned.neurons

@@ -280,6 +280,28 @@ def test_blocks_equal_separate_matrices():
     assert relative(whole, fused.detach().double()) > 1e-3  # the blocks matter
 
 
+def test_columns_equal_separate_matrices():
+    shapes = [(6, 4), (6, 10), (6, 4)]
+    separate = parameters(shapes)
+    wide = nn.Parameter(torch.cat([p.detach() for p in separate], 1))
+    one = NorMuon(separate, 0.02, ns_dtype="float32")
+    two = NorMuon([wide], 0.02, ns_dtype="float32", columns={wide: (4, 10, 4)})
+    assert two.state[wide]["second_moment"].shape == (6, 3)
+    for step in range(5):
+        grads = gradients(separate, step)
+        grads[1] *= 0.01
+        for p, g in zip(separate, grads, strict=True):
+            p.grad = g
+        wide.grad = torch.cat(grads, 1)
+        one.step()
+        two.step()
+    torch.testing.assert_close(wide.detach(), torch.cat([p.detach() for p in separate], 1), rtol=1e-5, atol=1e-6)
+    moments = torch.cat([one.state[p]["second_moment"] for p in separate], 1)
+    torch.testing.assert_close(two.state[wide]["second_moment"], moments, rtol=1e-5, atol=1e-9)
+    with pytest.raises(UsageError, match="has 18 columns"):
+        NorMuon([wide], 0.02, columns={wide: (4, 10)})
+
+
 def test_small_stacks_give_the_same_update(monkeypatch):
     whole, cut = parameters(), parameters()
     run(NorMuon(whole, 0.02, ns_dtype="float32"), whole, 3)

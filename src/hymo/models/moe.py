@@ -186,6 +186,16 @@ class DeepSeekMoE(Float32Islands):
         """The router on its own, everything else an expert."""
         return {"router": Role.ROUTER, "w1": Role.EXPERT, "w2": Role.EXPERT, "w3": Role.EXPERT}
 
+    def parameter_blocks(self) -> dict[str, tuple[int, ...]]:
+        """Shared experts are matrices of their own: one below the other on the way in."""
+        experts = (self.config.moe_inter_dim,) * self.config.n_shared_experts
+        return {f"shared.{name}.weight": experts for name in ("w1", "w3")} if len(experts) > 1 else {}
+
+    def parameter_columns(self) -> dict[str, tuple[int, ...]]:
+        """And side by side on the way out."""
+        experts = (self.config.moe_inter_dim,) * self.config.n_shared_experts
+        return {"shared.w2.weight": experts} if len(experts) > 1 else {}
+
 
 def _count(chosen: Tensor, experts: int) -> Tensor:
     """How often each expert occurs in `chosen` (N,): int64 (E,). Unlike bincount, the host need not wait for it."""

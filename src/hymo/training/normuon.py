@@ -98,9 +98,10 @@ def newton_schulz(
 class NorMuon(Optimizer):
     """NorMuon for matrices (out, in) and stacks of them (experts, out, in), which count as separate matrices.
 
-    Matrices of one shape are orthogonalised as one stack. Masters and moments are fp32. The state, `momentum` in the
-    shape of the parameter and `second_moment` (..., out, 1), exists from construction on. A missing gradient counts as
-    zero, and a parameter that never had a gradient does not move, nor decays where decay is cautious.
+    Matrices of one shape are orthogonalised as one stack. Masters and moments are fp32. The state exists from
+    construction on: `momentum` in the shape of the parameter and `second_moment` (..., out, 1), with a column for each
+    of the matrices where several lie side by side. A missing gradient counts as zero, and a parameter that never had a
+    gradient does not move, nor decays where decay is cautious.
 
     Args:
         params: parameters, (name, parameter) pairs or groups, as in `torch.optim`.
@@ -117,10 +118,11 @@ class NorMuon(Optimizer):
         ns_coefficients: their polynomial.
         eps: guard of the division by sqrt(v).
         blocks: row counts of the matrices that a fused parameter (..., rows, in) stacks; each is treated on its own.
+        columns: column counts of matrices that lie side by side in a parameter (..., out, columns), likewise.
 
     Raises:
         ConfigError: a hyperparameter out of range.
-        UsageError: a parameter that is no matrix or is in half precision, or blocks that do not add up.
+        UsageError: a parameter that is no matrix or is in half precision, or blocks or columns that do not add up.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class NorMuon(Optimizer):
         ns_coefficients: Coefficients = "polar_express",
         eps: float = 1e-8,
         blocks: Mapping[Tensor, tuple[int, ...]] | None = None,
+        columns: Mapping[Tensor, tuple[int, ...]] | None = None,
     ) -> None:
         for name, value, valid in (
             ("lr", lr, lr >= 0),
@@ -152,7 +155,7 @@ class NorMuon(Optimizer):
         ):
             if not valid:
                 raise ConfigError(f"NorMuon: {name}={value!r} is out of range. See the class for its values.")
-        self._blocks = dict(blocks or {})
+        self._blocks, self._columns = dict(blocks or {}), dict(columns or {})
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -179,10 +182,12 @@ class NorMuon(Optimizer):
                 raise UsageError(f"NorMuon: {name} has shape {shape}. It takes matrices; give the rest to AdamW.")
             if p.dtype not in (torch.float32, torch.float64):
                 raise UsageError(f"NorMuon: {name} is {p.dtype}. Keep masters in float32 and cast for compute.")
-            rows = self._blocks.get(p, (shape[-2],))
-            if sum(rows) != shape[-2] or min(rows) < 1:
-                raise UsageError(f"NorMuon: {name} has {shape[-2]} rows, its blocks are {rows}. Make them add up.")
-            self.state[p] = {"momentum": torch.zeros_like(p), "second_moment": torch.zeros_like(p[..., :1])}
+            rows, columns = self._blocks.get(p, (shape[-2],)), self._columns.get(p, (shape[-1],))
+            for what, size, parts in (("rows", shape[-2], rows), ("columns", shape[-1], columns)):
+                if sum(parts) != size or min(parts) < 1:
+                    raise UsageError(f"NorMuon: {name} has {size} {what}, its blocks are {parts}. Make them add up.")
+            moment = torch.zeros_like(p[..., : len(columns)])
+            self.state[p] = {"momentum": torch.zeros_like(p), "second_moment": moment}
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -212,18 +217,25 @@ class NorMuon(Optimizer):
         stacks: dict[tuple[Any, ...], list[_Piece]] = {}
         sizes: dict[tuple[Any, ...], int] = {}
         for p in params:
-            start = 0
-            for rows in self._blocks.get(p, (p.shape[-2],)):
-                piece = _Piece(p, start, start + rows)
-                start += rows
-                key = (rows, p.shape[-1], p.dtype, p.device)
-                size = p.numel() // p.shape[-2] * rows
+            for piece in self._pieces(p):
+                key = (*piece.shape, p.dtype, p.device)
+                size = p.numel() // (p.shape[-2] * p.shape[-1]) * piece.shape[0] * piece.shape[1]
                 if key in stacks and sizes[key] + size > _STACK_ELEMENTS:
                     yield stacks.pop(key)
                     sizes[key] = 0
                 stacks.setdefault(key, []).append(piece)
                 sizes[key] = sizes.get(key, 0) + size
         yield from stacks.values()
+
+    def _pieces(self, p: Tensor) -> Iterator[_Piece]:
+        """Yield the matrices of a parameter, by rows and columns."""
+        start = 0
+        for rows in self._blocks.get(p, (p.shape[-2],)):
+            left = 0
+            for place, columns in enumerate(self._columns.get(p, (p.shape[-1],))):
+                yield _Piece(p, slice(start, start + rows), slice(left, left + columns), slice(place, place + 1))
+                left += columns
+            start += rows
 
     def _update(self, group: dict[str, Any], pieces: list[_Piece], grads: dict[Tensor, Tensor]) -> None:
         """Move the matrices of one stack. Tensors are (matrices, out, in), moments of rows (matrices, out, 1)."""
@@ -236,7 +248,7 @@ class NorMuon(Optimizer):
         update = newton_schulz(update, group["ns_steps"], group["ns_coefficients"], _DTYPES[group["ns_dtype"]])
         update = update.to(weights[0].dtype)
         if group["normalize"]:
-            moments = [piece.of(self.state[piece.param]["second_moment"]) for piece in pieces]
+            moments = [piece.moment_of(self.state[piece.param]["second_moment"]) for piece in pieces]
             moment = torch.cat(moments).lerp_(update.square().mean(-1, keepdim=True), 1 - group["beta2"])
             torch._foreach_copy_(moments, list(torch.split(moment, counts)))
             norm = _frobenius(update)
@@ -261,16 +273,30 @@ class NorMuon(Optimizer):
 
 @dataclass(frozen=True)
 class _Piece:
-    """The rows start..stop of a parameter: one matrix, or one of each expert."""
+    """Some rows and columns of a parameter: one matrix, or one of each expert."""
 
     param: Tensor
-    start: int
-    stop: int
+    rows: slice
+    columns: slice
+    place: slice
+    """Which of the matrices side by side it is."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
 
     def of(self, tensor: Tensor) -> Tensor:
-        """View `tensor`, which has the parameter's rows, as (matrices, rows, columns)."""
-        stacked = tensor if tensor.ndim == 3 else tensor.unsqueeze(0)
-        return stacked[:, self.start : self.stop]
+        """View its part of `tensor`, which has the parameter's shape, as (matrices, rows, columns)."""
+        return self._stacked(tensor)[:, self.rows, self.columns]
+
+    def moment_of(self, moments: Tensor) -> Tensor:
+        """View its part of the parameter's second moments as (matrices, rows, 1)."""
+        return self._stacked(moments)[:, self.rows, self.place]
+
+    @staticmethod
+    def _stacked(tensor: Tensor) -> Tensor:
+        return tensor if tensor.ndim == 3 else tensor.unsqueeze(0)
 
 
 def _frobenius(x: Tensor) -> Tensor:

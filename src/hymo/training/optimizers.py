@@ -120,7 +120,8 @@ def _build_normuon(partition: ParameterPartition, config: OptimizerConfig) -> No
         ns_steps=config.ns_steps,
         ns_dtype=config.ns_dtype,
         ns_coefficients=config.ns_coefficients,
-        blocks={partition.normuon[name]: rows for name, rows in partition.blocks.items() if name in partition.normuon},
+        blocks={p: partition.blocks[name] for name, p in partition.normuon.items() if name in partition.blocks},
+        columns={p: partition.columns[name] for name, p in partition.normuon.items() if name in partition.columns},
     )
 
 

@@ -2,7 +2,8 @@
 
 A module states the roles of its parameters in a method `parameter_roles() -> dict[str, Role]`, by their exact names
 relative to the module (dotted where they sit in a child). A module that fuses several matrices into one parameter names
-their row counts in `parameter_blocks() -> dict[str, tuple[int, ...]]`.
+their row counts in `parameter_blocks() -> dict[str, tuple[int, ...]]`, and in `parameter_columns()` the column counts
+of matrices that lie side by side.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class ParameterPartition:
     """Role of each parameter of both groups."""
     blocks: Mapping[str, tuple[int, ...]]
     """Row counts of the matrices inside fused parameters; the others are absent."""
+    columns: Mapping[str, tuple[int, ...]]
+    """Column counts of matrices side by side, likewise."""
 
     def adamw_groups(self) -> dict[Role, dict[str, nn.Parameter]]:
         """AdamW's parameters by role; roles without a parameter are absent."""
@@ -63,7 +66,7 @@ def partition_parameters(model: nn.Module, mode: PartitionMode = "hybrid") -> Pa
             that is not 2-D or 3-D.
     """
     roles = _stated(model, "parameter_roles")
-    blocks = _stated(model, "parameter_blocks")
+    blocks, columns = _stated(model, "parameter_blocks"), _stated(model, "parameter_columns")
     normuon: dict[str, nn.Parameter] = {}
     adamw: dict[str, nn.Parameter] = {}
     for name, parameter in model.named_parameters():
@@ -82,6 +85,7 @@ def partition_parameters(model: nn.Module, mode: PartitionMode = "hybrid") -> Pa
         adamw=adamw,
         roles={name: Role(roles[parameter]) for name, parameter in named.items()},
         blocks={name: tuple(blocks[parameter]) for name, parameter in named.items() if parameter in blocks},
+        columns={name: tuple(columns[parameter]) for name, parameter in named.items() if parameter in columns},
     )
 
 
