@@ -317,6 +317,8 @@ class TrainingConfig:
     """Whether to save the end of the stable phase and keep it: a longer schedule can go on from there."""
     checkpoint_minutes: Positive | None = 60.0
     """Longest time between two checkpoints, in minutes; null leaves checkpoint_interval alone."""
+    hang_minutes: Positive | None = 30.0
+    """Time without a step after which the stacks of all threads go to stacks.txt, in minutes; null never writes any."""
     async_checkpoint: bool = True
     """Whether checkpoints are written while training goes on, from a copy in CPU memory."""
     document_masking: bool = True

@@ -33,6 +33,7 @@ _CADENCE = (
     "keep_every",
     "keep_stable",
     "async_checkpoint",
+    "hang_minutes",
 )
 
 RESUMABLE = (

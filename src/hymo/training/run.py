@@ -1,7 +1,8 @@
 """From a configuration to a trainer with everything around it: the run folder, its data, its sinks, its checkpoints.
 
 A run folder holds config.yaml (resolved), tokenizer.json (a copy, unless the tokenizer is `byte`), env.json (a list:
-one entry per start of a process), metrics.jsonl, events.jsonl, checkpoints/, eval/ and plots/.
+one entry per start of a process), metrics.jsonl, events.jsonl, heartbeat.json, stacks.txt (where it hung),
+checkpoints/, eval/ and plots/.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.device import refuse_unavailable, resolve_device
+from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
 from hymo.training.trainer import Trainer
@@ -116,7 +118,8 @@ def open_run(
                 trainer.resume(folder)
             _keep(config, folder)
             _record_start(folder, trainer)
-            yield trainer
+            with heartbeat(folder, lambda: trainer.step, cfg.hang_minutes):
+                yield trainer
         except (Exception, KeyboardInterrupt) as error:
             sink.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
             raise

@@ -31,6 +31,7 @@ from hymo.training.checkpointer import Checkpointer, restore_rng, training_state
 from hymo.training.device import NO_EFFECT, flags_without_effect, refuse_unavailable, resolve_device
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
+from hymo.training.out_of_memory import memory_explained
 from hymo.training.precision import WorkingCopy
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
@@ -118,7 +119,7 @@ class Trainer:
         self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
         if flags := flags_without_effect(self.config, self.device):
             self._event("without_effect", flags=", ".join(flags), reason=NO_EFFECT)
-        with StopRequest() as stop, self._saves_end():
+        with StopRequest() as stop, self._saves_end(), memory_explained(self.config, self.device):
             self._validate_if_due(stop)  # an interrupt may have come just before it
             while self.step < self.config.total_steps and not stop():
                 began = time.perf_counter()

@@ -1,0 +1,60 @@
+"""What a run that ran out of memory is told: what was needed for what, and which setting to lower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import torch
+
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import TrainingError
+from hymo.core.memory import training_memory
+
+_CPU = ("can't allocate memory", "not enough memory")
+"""What PyTorch says where a CPU has no memory left; it has no type of its own for that."""
+
+
+@contextmanager
+def memory_explained(config: HyMoConfig, device: torch.device) -> Iterator[None]:
+    """Turn running out of memory into an error that a person can act on.
+
+    Raises:
+        TrainingError: the block ran out of memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in _CPU)):
+            raise
+        raise TrainingError(f"out of memory on {device}{_held(device)}. {explain(config)}") from error
+
+
+def explain(config: HyMoConfig) -> str:
+    """What the plan needs on one device, largest first, and which setting to lower."""
+    items = sorted(asdict(training_memory(config)).items(), key=lambda item: -item[1])
+    needed = ", ".join(f"{name.replace('_', ' ')} {size / 2**20:,.0f} MiB" for name, size in items if size)
+    return f"By plan the run needs {needed}. {advice(config)}"
+
+
+def advice(config: HyMoConfig) -> str:
+    """The setting that saves most while it changes least."""
+    cfg = config.training
+    if cfg.micro_batch_size > 1:
+        half = cfg.micro_batch_size // 2
+        same = ""
+        if cfg.micro_batch_size % 2 == 0:
+            same = f" with training.grad_accum_steps={2 * cfg.grad_accum_steps}, which trains on the same batches"
+        return f"Lower training.micro_batch_size to {half}{same}."
+    if cfg.activation_checkpointing != "full":
+        return "Set training.activation_checkpointing=full, which computes activations again instead of keeping them."
+    return "Lower training.seq_len, or take a smaller model."
+
+
+def _held(device: torch.device) -> str:
+    if device.type != "cuda":
+        return ""
+    free, total = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device)
+    return f" ({held / 2**30:.1f} of {total / 2**30:.1f} GiB held here, {free / 2**30:.1f} free)"
