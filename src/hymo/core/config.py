@@ -319,6 +319,8 @@ class TrainingConfig:
     """Longest time between two checkpoints, in minutes; null leaves checkpoint_interval alone."""
     hang_minutes: Positive | None = 30.0
     """Time without a step after which the stacks of all threads go to stacks.txt, in minutes; null never writes any."""
+    profile_steps: tuple[Count, Count] | None = None
+    """First and last step to record in profiles/: a trace and, on CUDA, a history of memory; null records none."""
     async_checkpoint: bool = True
     """Whether checkpoints are written while training goes on, from a copy in CPU memory."""
     document_masking: bool = True
@@ -345,6 +347,12 @@ class TrainingConfig:
     """Passes over the data set that a run may need."""
     spike_rewind: bool = False
     """Return to the last checkpoint and skip the batches of a loss spike."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainingConfig:
+        steps = self.profile_steps
+        _require(steps is None or steps[0] <= steps[1], "profile_steps", "the first step comes after the last")
+        return self
 
     @property
     def sequences_per_step(self) -> int:

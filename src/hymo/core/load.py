@@ -34,6 +34,7 @@ _CADENCE = (
     "keep_stable",
     "async_checkpoint",
     "hang_minutes",
+    "profile_steps",
 )
 
 RESUMABLE = (

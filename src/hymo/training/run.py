@@ -2,7 +2,7 @@
 
 A run folder holds config.yaml (resolved), tokenizer.json (a copy, unless the tokenizer is `byte`), env.json (a list:
 one entry per start of a process), metrics.jsonl, events.jsonl, heartbeat.json, stacks.txt (where it hung),
-checkpoints/, eval/ and plots/.
+checkpoints/, eval/, plots/ and profiles/.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from hymo.training.device import refuse_unavailable, resolve_device
 from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
+from hymo.training.profiling import PROFILES
 from hymo.training.trainer import Trainer
 
 ENVIRONMENT = "env.json"
@@ -113,6 +114,7 @@ def open_run(
                 callbacks=every,
                 config_hash=config_hash(config),
                 tokenizer=tokenizer.fingerprint(),
+                profiles=folder / PROFILES,
             )
             if resuming:
                 trainer.resume(folder)

@@ -33,6 +33,7 @@ from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
 from hymo.training.out_of_memory import memory_explained
 from hymo.training.precision import WorkingCopy
+from hymo.training.profiling import StepProfiler
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
 from hymo.training.stopping import Interrupted, StopRequest
@@ -67,6 +68,7 @@ class Trainer:
         model: a model to train; built from the configuration if None.
         config_hash: hash that a checkpoint must carry to be resumed.
         tokenizer: fingerprint of the tokenizer, kept in checkpoints.
+        profiles: folder for what `training.profile_steps` asks for; None records nothing.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Trainer:
         model: HyMo | None = None,
         config_hash: str = "",
         tokenizer: str = "",
+        profiles: Path | None = None,
     ) -> None:
         refuse_unavailable(config)
         self.config = config
@@ -98,7 +101,7 @@ class Trainer:
             self.loader.require_steps(config.total_steps)
         self.validation, self.checkpointer = validation, checkpointer
         self.callbacks = list(callbacks)
-        self._config_hash, self._tokenizer = config_hash, tokenizer
+        self._config_hash, self._tokenizer, self._profiles = config_hash, tokenizer, profiles
         self.step, self.tokens, self.skipped_in_a_row = 0, 0, 0
         self.best_loss: float | None = None
         self.best_step: int | None = None
@@ -119,7 +122,8 @@ class Trainer:
         self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
         if flags := flags_without_effect(self.config, self.device):
             self._event("without_effect", flags=", ".join(flags), reason=NO_EFFECT)
-        with StopRequest() as stop, self._saves_end(), memory_explained(self.config, self.device):
+        profiler = StepProfiler(self._profiles, cfg.profile_steps, self.device, self._event)
+        with StopRequest() as stop, self._saves_end(), memory_explained(self.config, self.device), profiler:
             self._validate_if_due(stop)  # an interrupt may have come just before it
             while self.step < self.config.total_steps and not stop():
                 began = time.perf_counter()
@@ -130,7 +134,8 @@ class Trainer:
                     break
                 waited = time.perf_counter() - began
                 logs = (self.step + 1) % cfg.log_interval == 0 or self.step + 1 == self.config.total_steps
-                record, tokens = self.take_step(windows, telemetry=logs or self.step == 0)
+                with profiler.step(self.step + 1):
+                    record, tokens = self.take_step(windows, telemetry=logs or self.step == 0)
                 meter.add(tokens, time.perf_counter() - began, waited)
                 if logs or self.step == 1:
                     rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}

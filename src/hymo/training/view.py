@@ -21,6 +21,8 @@ _SHOWN = (
     "checkpoint_warning",
     "damaged_checkpoint",
     "without_effect",
+    "profile",
+    "profile_failed",
 )
 
 
