@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from hymo.cli import main
 from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, dump_config, load_config
-from hymo.data import load_manifest
+from hymo.data import ByteTokenizer, load_manifest, load_tokenizer, sample_paths
+from hymo.inference import Engine, Sampling
 from hymo.interop import export as module
 from hymo.interop.card import Facts, write_card
 from hymo.interop.comparison import Difference, load_export
@@ -176,8 +177,6 @@ def test_rounding_is_told_from_faults_in_fp64(finished: Path, tmp_path: Path) ->
 def test_a_variant_without_an_exported_form_is_refused_before_any_work(
     small: HyMoConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hymo.data import ByteTokenizer
-
     config = derive_config(small, model={"rope_pairing": "interleaved"})
     checkpoint = save(build_hymo(config), config, tmp_path / "run", ByteTokenizer())
     assert main(["export", str(checkpoint), "--out", str(tmp_path / "hf")]) == 2
@@ -266,3 +265,27 @@ def test_a_damaged_folder_is_refused(name: str, copy: Path, tmp_path: Path, caps
 def test_weights_alone_cannot_go_on_training(exported: Path, tmp_path: Path, dataset: Path) -> None:
     assert main(["import", str(exported), "--out", str(tmp_path / "back")]) == 0
     assert main(["train", "--resume", str(tmp_path / "back"), "--data", str(dataset)]) in (1, 2)
+
+
+def test_a_trained_tokenizer_travels_along(small: HyMoConfig, tmp_path: Path) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    text = sample_paths()["train"]
+    assert main(["tokenizer", "train", str(text), "--out", str(tmp_path / "bpe"), "--vocab-size", "600"]) == 0
+    config = derive_config(small, model={"vocab_size": 640}, run={"tokenizer": str(tmp_path / "bpe")})
+    tokenizer = load_tokenizer(tmp_path / "bpe")
+    model = build_hymo(config).eval()
+    with torch.no_grad():
+        model.embed.weight[600:] *= 30  # entries that no text has would win everywhere
+    checkpoint = save(model, config, tmp_path / "run", tokenizer)
+    assert main(["export", str(checkpoint), "--out", str(tmp_path / "hf")]) == 0
+    shutil.rmtree(tmp_path / "bpe")
+    assert main(["import", str(tmp_path / "hf"), "--out", str(tmp_path / "back")]) == 0
+    engine = Engine.from_checkpoint(tmp_path / "back")
+    assert engine.tokenizer.fingerprint() == tokenizer.fingerprint()
+    wanted = engine.generate("The database", 20, Sampling(temperature=0.0)).tokens
+    theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path / "hf")
+    inputs = theirs("The database", return_tensors="pt")
+    ids = load_export(tmp_path / "hf").generate(**inputs, max_new_tokens=20, do_sample=False)
+    assert ids[0, inputs["input_ids"].shape[1] :].tolist() == wanted
+    assert max(wanted) < 600

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from hymo import kernels
 from hymo.core.config import ModelConfig
 from hymo.core.errors import UsageError
 from hymo.interop.card import LORA_PARAMETERS, LORA_TARGETS
-from hymo.interop.modeling_hymo import CACHE, HymoCache
+from hymo.interop.modeling_hymo import CACHE, HymoCache, gated_linear
 from hymo.interop.names import check_exportable, from_hf, to_hf
 from hymo.models import build_hymo
 from interop_helpers import twin
@@ -48,6 +49,8 @@ DEPENDENT = {"rope_ratio"}
 @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: ",".join(changes) or "default")
 def test_logits_and_gradients_are_the_models(changes: dict[str, Any]) -> None:
     model = slow_decay(build(double=True, **changes))
+    for mixture in model.mixtures():
+        mixture.bias.uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(mixture.layer))
     hf = twin(model)
     tokens = draw_tokens(2, 41)
     expected, actual = model(tokens), hf(tokens).logits
@@ -130,6 +133,64 @@ def test_padding_moves_neither_logits_nor_gradients(recurrence: str, side: str) 
     for one, other in zip(batched, alone, strict=True):
         close(one, other)
     close(actual, expected, 1e-9)
+
+
+@pytest.mark.parametrize("recurrence", ["gated_linear", "gated_delta"])
+def test_padding_anywhere_between_calls(recurrence: str) -> None:
+    hf = twin(slow_decay(build(double=True, gdn_recurrence=recurrence)))
+    texts = draw_tokens(3, 24)
+    # Left, right and both; a row without any real token in a call; calls shorter than the convolution.
+    calls = [
+        ("..xxxxx", "xxxx...", ".xx.xx."),
+        ("xx", "..", ".x"),
+        ("x.x.xx", "xxxxxx", "......"),
+        ("xxx", "x..", "..x"),
+    ]
+    taken = [0, 0, 0]
+    mask, cache = torch.zeros(3, 0, dtype=torch.int64), None
+    parts: list[list[torch.Tensor]] = [[], [], []]
+    with torch.no_grad():
+        for rows in calls:
+            real = torch.tensor([[int(c == "x") for c in row] for row in rows])
+            tokens = draw_tokens(*real.shape, seed=9)
+            for row in range(3):
+                count = int(real[row].sum())
+                tokens[row, real[row].bool()] = texts[row, taken[row] : taken[row] + count]
+                taken[row] += count
+            mask = torch.cat((mask, real), 1)
+            out = hf(tokens, attention_mask=mask, cache=cache)
+            cache = getattr(out, CACHE)
+            for row in range(3):
+                parts[row].append(out.logits[row, real[row].bool()])
+        for row in range(3):
+            close(torch.cat(parts[row]), hf(texts[row : row + 1, : taken[row]]).logits[0])
+    assert taken == [14, 11, 6]
+
+
+def test_slow_steps_beside_fast_ones_in_fp32() -> None:
+    generator = torch.Generator().manual_seed(0)
+    v, b, c = (torch.randn(1, 64, 2, 4, generator=generator) for _ in range(3))
+    g = torch.where(torch.arange(64) < 32, 1.0, 1e-6)[None, :, None].expand(1, 64, 2)
+    rates = torch.full((2, 4), 10.0)
+    wide = [x.double() for x in (v, b, c, g, rates)]
+    expected, final = kernels.gated_linear(*wide, output_final_state=True, implementation="recurrent")
+    actual, state = gated_linear(v, b, c, g, rates, torch.zeros(1, 2, 4, 4), 64)
+    close(actual, expected, 2e-4)
+    close(state, final, 2e-4)
+
+
+def test_router_of_a_bf16_model_is_the_packages() -> None:
+    model = build().to(torch.bfloat16)
+    hf = twin(model)
+    (first, *_) = model.mixtures()
+    first.bias.uniform_(-0.02, 0.02)
+    gate = hf.model.layers[0].mlp.gate
+    gate.e_score_correction_bias.copy_(first.bias)
+    x = torch.randn(300, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    chosen, weights, _ = first.route(x)
+    assert torch.equal(gate(x)[0], chosen)
+    assert torch.equal(gate(x)[1], weights)
+    assert weights.dtype == torch.float32
 
 
 def test_batch_of_one_with_padding_is_the_text_alone() -> None:

@@ -4,14 +4,14 @@ Blocks of two kinds alternate. Linear attention (`HymoLinearAttention`) keeps a 
 attention (`HymoAttention`) keeps a small latent per token. A mixture of experts or a dense feed-forward may follow.
 
 Shapes: B batch, T new tokens, P past tokens, H heads, S key width and D value width of the recurrence, C chunk size.
-Padding may be on the left; the mask (B, P + T) tells, and masked tokens change nothing for the others.
+Padding may be anywhere; the mask (B, P + T) tells, and masked tokens change nothing for the others.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -203,6 +203,30 @@ def rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)
 
 
+class Packing(NamedTuple):
+    """How a recurrence walks over rows with padding: the real tokens of each row first, in their order."""
+
+    order: Tensor
+    """(B, T) places of the tokens, real ones first."""
+    back: Tensor
+    """(B, T) its inverse."""
+    real: Tensor
+    """(B, T, 1) which of the ordered tokens are real."""
+    lengths: Tensor
+    """(B, 1) number of real ones."""
+
+    @classmethod
+    def of(cls, real: Tensor) -> Packing:
+        """From the mask (B, T) of the real tokens."""
+        order = (~real).to(torch.uint8).argsort(dim=-1, stable=True)
+        return cls(order, order.argsort(-1), real.gather(1, order)[..., None], real.sum(-1, keepdim=True))
+
+
+def pick(x: Tensor, places: Tensor) -> Tensor:
+    """Rows of x (B, T, width) at places (B, n): (B, n, width)."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
+
+
 def l2norm(x: Tensor) -> Tensor:
     """x / |x|, finite for zero rows."""
     y = x.to(wide(x.dtype))
@@ -313,13 +337,13 @@ class HymoLinearAttention(nn.Module):
         self.norm = HymoRMSNorm(config.linear_value_head_dim, config.rms_norm_eps) if normed else None
 
     def forward(
-        self, h: Tensor, turn: tuple[Tensor, Tensor], real: Tensor | None, cache: HymoCacheLayer | None
+        self, h: Tensor, turn: tuple[Tensor, Tensor], packing: Packing | None, cache: HymoCacheLayer | None
     ) -> Tensor:
-        """(B, T, size) -> (B, T, size); `real` (B, T, 1) is False at padding."""
+        """(B, T, size) -> (B, T, size); with padding, `turn` is in the order of `packing`."""
         cfg = self.config
         u = self.in_proj(h)
-        if real is not None:
-            u = u.masked_fill(~real, 0)
+        if packing is not None:
+            u = pick(u, packing.order)
         past = {} if cache is None else cache.tensors
         taps = cfg.linear_conv_kernel_dim - 1
         window = past["window"] if past else u.new_zeros(u.shape[0], taps, u.shape[2])
@@ -327,16 +351,21 @@ class HymoLinearAttention(nn.Module):
         v = F.silu(self.conv1d(u.mT).mT)
         heads = v.unflatten(-1, (-1, cfg.linear_value_head_dim))
         state = past["state"] if past else self._empty_state(heads)
-        o, state = self._recur(heads, v, turn, real, state)
+        o, state = self._recur(heads, v, turn, None if packing is None else packing.real, state)
         if cache is not None:
-            cache.tensors = {"state": state, "window": u[:, -taps:]}
+            last = torch.arange(taps, device=u.device)
+            window = u[:, -taps:] if packing is None else pick(u, packing.lengths + last)
+            cache.tensors = {"state": state, "window": window}
         o = o if self.norm is None else self.norm(o)
         o = o + self.D_skip.to(o.dtype)[:, None] * heads
         if self.g_proj is not None:
             gate = torch.sigmoid(self.g_proj(v)).unflatten(-1, (-1, cfg.linear_value_head_dim))
             o = o * (gate.mean(-1, keepdim=True) if cfg.linear_gate == "mean" else gate)
-        out: Tensor = self.out_proj(o.flatten(-2)) + self.skip_proj(h)
-        return out
+        out: Tensor = self.out_proj(o.flatten(-2))
+        if packing is not None:
+            out = pick(out, packing.back)
+        skipped: Tensor = self.skip_proj(h)
+        return out + skipped
 
     def _empty_state(self, heads: Tensor) -> Tensor:
         shape = (heads.shape[0], heads.shape[2], self.config.linear_key_head_dim, heads.shape[3])
@@ -440,7 +469,7 @@ class HymoDecoderLayer(nn.Module):
         """(B, T, size) -> (B, T, size); `shared` is what all blocks know of positions and padding."""
         h = self.input_layernorm(x)
         if self.linear:
-            x = x + self.linear_attn(h, shared["turn_linear"], shared["real"], cache)
+            x = x + self.linear_attn(h, shared["turn_linear"], shared["packing"], cache)
         else:
             x = x + self.self_attn(h, shared["turn"], shared["visible"], cache)
         return x if self.mlp is None else x + self.mlp(self.post_attention_layernorm(x))
@@ -574,12 +603,13 @@ class HymoModel(HymoPreTrainedModel):
             if real is not None:  # a padding token sees itself: a row without any key would be undefined
                 visible = visible & (real[:, None, None] | (places == places[past:, None]))
         theta = cfg.rope_parameters["rope_theta"]
-        return {
-            "turn": rotation(position_ids, cfg.qk_rope_head_dim, theta, x.dtype),
-            "turn_linear": rotation(position_ids, cfg.linear_key_head_dim, theta, x.dtype),
-            "real": None if real is None else real[:, past:, None],
-            "visible": visible,
-        }
+        turn = rotation(position_ids, cfg.qk_rope_head_dim, theta, x.dtype)
+        packing = None
+        if real is not None and not bool(real[:, past:].all()):
+            packing = Packing.of(real[:, past:])
+            position_ids = position_ids.expand(rows, new).gather(1, packing.order)
+        turn_linear = rotation(position_ids, cfg.linear_key_head_dim, theta, x.dtype)
+        return {"turn": turn, "turn_linear": turn_linear, "packing": packing, "visible": visible}
 
 
 class HymoForCausalLM(HymoPreTrainedModel, GenerationMixin):
