@@ -58,6 +58,7 @@ def test_core_schema(text: str, value: Any) -> None:
     assert type(parsed["key"]) is type(value)
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_float_survives_dumping(number: float) -> None:
     config = derive_config(load_config("hymo_tiny"), training={"grad_norm_warn": abs(number) or 1.0})
@@ -66,6 +67,7 @@ def test_every_float_survives_dumping(number: float) -> None:
     assert type(dumped["training"]["grad_norm_warn"]) is float
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8))
 @example("no")
 @example("1e3")
