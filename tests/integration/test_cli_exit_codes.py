@@ -80,7 +80,7 @@ train FOREIGN
 train TOO_LONG
 train TOO_BIG
 train SMALL_VOCAB
-train CONFIG --set training.num_workers=3
+train CONFIG --set training.spike_rewind=true
 train CONFIG --set training.sede=3
 train CONFIG --set training.seed
 train CONFIG --set run.device=cuda

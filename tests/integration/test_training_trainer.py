@@ -440,13 +440,19 @@ def test_a_full_disk_costs_records_and_not_the_run(tmp_path: Path, capsys: pytes
     assert [event["kind"] for event in read_jsonl(tmp_path / "events.jsonl")] == ["checkpoint_failed"]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("num_workers", 2), ("spike_rewind", True), ("dp_replicate", 2), ("reduce_dtype", "bfloat16")]
-)
+@pytest.mark.parametrize(("name", "value"), [("spike_rewind", True), ("dp_replicate", 2), ("reduce_dtype", "bfloat16")])
 def test_a_field_without_effect_is_refused(small: HyMoConfig, name: str, value: Any) -> None:
     config = derive_config(small, training={name: value})
     with pytest.raises(UsageError, match=rf"training\.{name}: .*later version"), open_run(config):
         pass
+
+
+def test_threads_that_build_batches_change_no_step(small: HyMoConfig) -> None:
+    losses = []
+    for workers in (0, 3):
+        with open_run(derive_config(small, training={"num_workers": workers}, run={"name": f"w{workers}"})) as trainer:
+            losses.append([trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(6)])
+    assert losses[0] == losses[1]
 
 
 def test_mtp_anneals_to_nothing(small: HyMoConfig) -> None:

@@ -35,6 +35,7 @@ _CADENCE = (
     "async_checkpoint",
     "hang_minutes",
     "profile_steps",
+    "num_workers",
 )
 
 RESUMABLE = (

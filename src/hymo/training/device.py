@@ -18,7 +18,7 @@ def flags_without_effect(config: HyMoConfig, device: torch.device) -> list[str]:
     return [f"training.{name}" for name in _CUDA_FLAGS if getattr(config.training, name)]
 
 
-_UNAVAILABLE = {"num_workers": 0, "spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
+_UNAVAILABLE = {"spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
 
 
 def refuse_unavailable(config: HyMoConfig) -> None:

@@ -139,6 +139,7 @@ def training_loader(config: HyMoConfig, split: Split) -> PackedLoader:
         seed=cfg.seed,
         packed=cfg.document_masking,
         max_epochs=cfg.max_epochs,
+        num_workers=cfg.num_workers,
     )
 
 
