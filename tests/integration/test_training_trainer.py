@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 from collections.abc import Iterator
@@ -445,6 +446,28 @@ def test_a_field_without_effect_is_refused(small: HyMoConfig, name: str, value: 
     config = derive_config(small, training={name: value})
     with pytest.raises(UsageError, match=rf"training\.{name}: .*later version"), open_run(config):
         pass
+
+
+@pytest.mark.parametrize(("saves", "then"), [(0, "start again: nothing was saved"), (1, "resume from step 4")])
+def test_a_last_save_that_fails_is_an_error_naming_what_is_left(
+    small: HyMoConfig, monkeypatch: pytest.MonkeyPatch, saves: int, then: str
+) -> None:
+    from hymo.training import checkpointer
+
+    original, calls = checkpointer.dcp_save, []
+
+    def full(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) > saves:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(checkpointer, "dcp_save", full)
+    config = derive_config(small, training={"checkpoint_interval": 4, "async_checkpoint": False, "keep_stable": False})
+    message = f"step 12: the last checkpoint could not be saved.*then {then}"
+    with pytest.raises(CheckpointError, match=message), open_run(config) as trainer:
+        trainer.train()
+    assert len(list_checkpoints(run_folder(config) / "checkpoints")) == saves
 
 
 def test_threads_that_build_batches_change_no_step(small: HyMoConfig) -> None:

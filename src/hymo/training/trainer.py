@@ -369,9 +369,10 @@ class Trainer:
             self._save()
             self._saves(wait=True)
         if self.step > self._saved_step:
+            then = f"resume from step {self._saved_step}" if self._saved_step else "start again: nothing was saved"
             raise CheckpointError(
                 f"step {self.step}: the last checkpoint could not be saved (see events.jsonl). Make room or fix the "
-                f"folder, then resume from step {self._saved_step}."
+                f"folder, then {then}."
             )
 
     def resume(self, path: Path) -> None:
