@@ -284,7 +284,8 @@ def test_a_new_model_starts_sound() -> None:
 
 
 def test_lora_trains_a_step_on_the_named_targets() -> None:
-    peft = pytest.importorskip("peft")
+    import peft
+
     model = build(moe_placement="all", gdn_recurrence="gated_delta")
     hf = twin(model)
     settings = peft.LoraConfig(
