@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer, prepare, sample_paths
 from hymo.training.run import open_run, run_folder
+from training_helpers import SmallDisk
 
 
 @pytest.fixture(scope="session")
@@ -30,18 +30,12 @@ def small(tmp_path: Path, dataset: Path) -> HyMoConfig:
 
 
 @pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB without room; needs the right to mount."""
-    path = tmp_path / "full"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)]
-    mounted = subprocess.run(mount, capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip("may not mount a small file system")
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "disk")
     try:
-        yield path
+        yield disk
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        disk.close()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import torch
 from hymo.core.errors import CheckpointError, UsageError
 from hymo.models.checkpoint import Manifest, find_checkpoint, list_checkpoints, read_manifest, verify
 from hymo.training.checkpointer import Checkpointer
-from training_helpers import fill
+from training_helpers import SmallDisk
 
 
 def manifest(step: int) -> Manifest:
@@ -256,16 +256,16 @@ def test_a_failure_at_every_write_boundary_leaves_the_last_good_one(folder: Path
     assert newest(folder)[0] == 4
 
 
-def test_a_full_disk_fails_the_save_and_nothing_else(full_disk: Path) -> None:
-    saver = checkpointer(full_disk, keep_last=2)
+def test_a_full_disk_fails_the_save_and_nothing_else(small_disk: SmallDisk) -> None:
+    saver = checkpointer(small_disk.path, keep_last=2)
     assert save(saver, 1) == ""
-    fill(full_disk)
-    assert "No space left on device" in save(saver, 2)
-    assert newest(full_disk)[0] == 1
-    assert not list(full_disk.glob(".tmp-*"))
-    (full_disk / "filler").unlink()
-    assert save(checkpointer(full_disk), 3) == ""
-    assert newest(full_disk)[0] == 3
+    small_disk.fill()
+    assert small_disk.no_room in save(saver, 2)
+    assert newest(small_disk.path)[0] == 1
+    assert not list(small_disk.path.glob(".tmp-*"))
+    small_disk.free()
+    assert save(checkpointer(small_disk.path), 3) == ""
+    assert newest(small_disk.path)[0] == 3
 
 
 def test_a_failed_save_is_told_at_the_next_look(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from hymo.training.checkpointer import Checkpointer
 from hymo.training.metrics import read_jsonl
 from hymo.training.run import run_folder
 from hymo.training.stopping import Interrupted, StopRequest
+from training_helpers import child
 
 
 def batches(count: int) -> list[dict[str, Any]]:
@@ -100,7 +101,7 @@ def test_a_second_signal_ends_even_an_iterator_that_swallows_the_first(small: Hy
     config = derive_config(small, training={"checkpoint_interval": 1})
     path = tmp_path / "c.yaml"
     path.write_text(dump_config(config))
-    with subprocess.Popen([sys.executable, "-c", DEAF, path, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+    with child([sys.executable, "-c", DEAF, path, tmp_path], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         while not (tmp_path / "checkpoints" / "step-00000002").exists():
@@ -123,6 +124,24 @@ def test_a_signal_between_the_look_and_the_wait_is_not_lost() -> None:
             pass
         os.kill(os.getpid(), signal.SIGTERM)  # not waiting any more: only a flag
         assert stop.exit_code == 143
+
+
+def test_a_second_signal_while_the_first_is_handled_is_not_lost() -> None:
+    """It comes before the handler has stepped back: here, in the middle of its own first call."""
+    program = """
+import os, signal
+from hymo.training import stopping
+def twice(number, handler, set_handler=signal.signal):
+    stopping.signal.signal = set_handler
+    os.kill(os.getpid(), signal.SIGTERM)
+    return set_handler(number, handler)
+with stopping.StopRequest():
+    stopping.signal.signal = twice
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("survived")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "")
 
 
 def test_a_trainer_outside_the_main_thread_trains_and_listens_to_no_signal(small: HyMoConfig, tmp_path: Path) -> None:
@@ -155,7 +174,7 @@ with RunView(10, "x"), StopRequest():
 def test_a_second_signal_leaves_the_terminal_its_cursor(number: signal.Signals) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm"}
-    with subprocess.Popen([sys.executable, "-c", SHOWING], stdout=theirs, stderr=theirs, env=environment) as process:
+    with child([sys.executable, "-c", SHOWING], stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         shown = b""
         while b"ready" not in shown:
@@ -183,7 +202,7 @@ def test_hymo_train_ends_in_a_whole_checkpoint(
     path, run = tmp_path / "c.yaml", run_folder(config)
     path.write_text(dump_config(config))
     command = [sys.executable, "-m", "hymo"]
-    with subprocess.Popen([*command, "train", str(path)], stderr=subprocess.PIPE, text=True) as process:
+    with child([*command, "train", path], stderr=subprocess.PIPE) as process:
         until = time.monotonic() + 120
         while not (trained := read_jsonl(run / "metrics.jsonl")) or trained[-1].get("step", 0) < 3:
             assert process.poll() is None

@@ -33,6 +33,7 @@ from hymo.training.lock import LOCK, Holder, claimed, holder
 from hymo.training.metrics import JsonlSink, read_jsonl, read_metrics
 from hymo.training.plot import curve
 from hymo.training.run import run_folder
+from training_helpers import child
 
 WATCH = [sys.executable, "-m", "hymo", "watch"]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
@@ -158,7 +159,7 @@ def test_once_on_a_terminal_does_not_wait(live: tuple[Path, JsonlSink]) -> None:
 def test_a_live_run_in_a_pipe(live: tuple[Path, JsonlSink]) -> None:
     folder, sink = live
     words = [*WATCH, str(folder), "--interval", "0.05"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with child(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         sink.on_event("start", {"step": 0})

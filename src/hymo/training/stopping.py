@@ -66,15 +66,19 @@ class StopRequest:
             self._waiting = False
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        first = self.signal is None
         self.signal = number
-        # The second signal ends the process without a word, even where it hangs in foreign code: nothing can clean up
-        # then, so a display that hid the cursor gives it back now.
+        # From here on a second signal ends the process without a word, even where it hangs in foreign code. One that
+        # came while this function was on its way here has called it again, and is delivered once more below.
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        # Nothing can clean up then, so a display that hid the cursor gives it back now.
         for descriptor in (1, 2):
             with suppress(OSError):
                 if os.isatty(descriptor):
                     os.write(descriptor, _SHOW_CURSOR)
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        if not first:
+            os.kill(os.getpid(), number)
         if self._waiting:
             self._waiting = False
             raise Interrupted
