@@ -1,10 +1,12 @@
 # Every target makes its own environment on first use. Variables:
 #   PYTHON=python3        interpreter, 3.11 or newer, that the environment is made with
 #   TORCH_INDEX=URL       package index to take torch from, for example that of a CPU-only build
+#   WORKERS=auto          processes that the tests are spread over: one per core, four at most
 #   ARGS=...              further arguments of `hymo demo` or pytest
 
 PYTHON ?= python3
 TORCH_INDEX ?=
+WORKERS ?= auto
 ARGS ?=
 
 VENV := .venv
@@ -27,7 +29,7 @@ demo: $(VENV)/.base
 	$(BIN)/hymo demo $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

@@ -8,7 +8,10 @@ import pytest
 
 # Set before any test imports the library that reads it. Nothing may reach the network or a display.
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRANSFORMERS_OFFLINE="1", MPLBACKEND="Agg")
-os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads of several processes on the same cores wait for each other
+else:
+    os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
