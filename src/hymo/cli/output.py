@@ -19,15 +19,16 @@ def log(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """Write `value` to stdout as indented JSON; NaN and infinity, which are no JSON, become null."""
-    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+    print(json.dumps(finite(value), indent=2, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with null for each NaN and infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:

@@ -25,7 +25,7 @@ from hymo.data.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Cut:
     """Tokens [start, stop) of a document as stored, of which those from `score` on are targets; one window."""
 
     document: int
@@ -35,12 +35,13 @@ class _Piece:
     bytes: int
 
 
-def _cut(document: int, n_text: int, n_bytes: int, seq_len: int, stride: int) -> Iterator[_Piece]:
+def cut_document(document: int, n_text: int, n_bytes: int, seq_len: int, stride: int) -> Iterator[Cut]:
+    """Cut ``bos t1 … tn`` into windows of at most seq_len inputs; the bytes are put down to the last one."""
     scored, start = 0, 0
     while scored < n_text:
         stop = min(start + seq_len + 1, n_text + 1)
         last = stop == n_text + 1
-        yield _Piece(document, start, stop, scored + 1, n_bytes if last else 0)
+        yield Cut(document, start, stop, scored + 1, n_bytes if last else 0)
         scored, start = stop - 1, start + stride
 
 
@@ -93,7 +94,7 @@ class EvaluationWindows:
         self._rows = self._layout(
             piece
             for document, (n_text, n_bytes) in enumerate(zip(text_tokens.tolist(), text_bytes.tolist(), strict=True))
-            for piece in _cut(document, n_text, n_bytes, seq_len, stride)
+            for piece in cut_document(document, n_text, n_bytes, seq_len, stride)
         )
         self.n_rows = len(self._rows)
 
@@ -126,8 +127,8 @@ class EvaluationWindows:
             return tokens[:whole], sizes[:whole]
         return np.append(tokens[:whole], keep), np.append(sizes[:whole], size)
 
-    def _layout(self, pieces: Iterator[_Piece]) -> list[list[_Piece]]:
-        rows: list[list[_Piece]] = []
+    def _layout(self, pieces: Iterator[Cut]) -> list[list[Cut]]:
+        rows: list[list[Cut]] = []
         room = 0
         for piece in pieces:
             size = piece.stop - piece.start
