@@ -85,7 +85,7 @@ class TaskData:
 
     def _split(self, split: str, files: list[Path]) -> Any:
         if files[0].suffix == ".jsonl":
-            lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+            lines = (line for file in files for line in file.read_text(encoding="utf-8").split("\n"))
             return datasets.Dataset.from_list([json.loads(line) for line in lines if line.strip()])
         return self._load_dataset(files[0].suffix[1:], data_files={split: [str(file) for file in files]}, split=split)
 
