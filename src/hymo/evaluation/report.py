@@ -60,9 +60,9 @@ def markdown(suite: Suite, result: Mapping[str, Any], others: Mapping[str, Mappi
         "",
         *_table(columns, rows),
         "",
-        f"Scores in per cent (byte perplexity: as it is), with {suite.confidence:.0%} intervals: over "
-        f"{len(suite.seeds)} seeds where a seed changes something ({'; '.join(over_seeds) or 'nowhere'}), else a "
-        "bootstrap over the items. "
+        f"Scores in per cent (byte perplexity: as it is), with {suite.confidence:.0%} intervals: a bootstrap over the "
+        f"items, and where a seed changes something ({'; '.join(over_seeds) or 'nowhere'}) whatever lies further out "
+        f"of that and Student's t over {len(suite.seeds)} seeds. "
         "A target is met only if the whole interval lies beyond both the target and chance.",
         "",
         f"- checkpoint {subject['checkpoint_hash']}, configuration {subject['config_hash']}, "

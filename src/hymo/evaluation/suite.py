@@ -1,7 +1,8 @@
 """Suites of benchmarks: a YAML file with tasks, shots, seeds, targets and a decision rule; how one is run and judged.
 
-A score over several seeds has Student's t interval; where a seed changes nothing, the interval is a bootstrap over the
-items. A target is met only if the whole interval lies beyond both the target and chance.
+Where a seed changes nothing, the interval of a score is a bootstrap over the items. Where it changes something, the
+interval spans that and Student's t over the seeds: seeds that agree say nothing of how few the items are. A target is
+met only if the whole interval lies beyond both the target and chance.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ def judge(item: SuiteItem, seeds: list[int], runs: list[Array], confidence: floa
     statistic = STATISTICS[item.score]
     scores = [float(statistic(items[None])[0]) for items in runs]
     over_items = bootstrap_interval(np.mean(runs, axis=0), statistic, confidence)
-    low, high = seed_interval(scores, confidence) if len(scores) > 1 else over_items
+    over_seeds = seed_interval(scores, confidence) if len(scores) > 1 else over_items
+    low, high = min(over_seeds[0], over_items[0]), max(over_seeds[1], over_items[1])
     if item.target is None:
         met = None
     elif item.lower_is_better:
@@ -151,7 +153,7 @@ def judge(item: SuiteItem, seeds: list[int], runs: list[Array], confidence: floa
         "value": float(np.mean(scores)),
         "low": low,
         "high": high,
-        "interval": "t over seeds" if len(scores) > 1 else "bootstrap over items",
+        "interval_over_seeds": over_seeds if len(scores) > 1 else None,
         "interval_over_items": over_items,
         "seeds": seeds,
         "seed_changes": item.seed_changes or "nothing",
