@@ -62,7 +62,7 @@ def evaluate(
         limit: First so many items of each task: for trials.
         num_fewshot: Examples in the prompt, instead of the definition's number.
         seed: Seed of drawn examples and texts; 1234 unless given.
-        compare: Result files of the suite for other models, for columns of their own. May be repeated.
+        compare: Results of the suite for other models, files or folders, for columns of their own. May be repeated.
         out: Folder for the result files instead of the run's eval/.
         trust_remote_code: Run the Python files of an hf: model.
         batch_size: Rows per forward pass; changes speed, not results.

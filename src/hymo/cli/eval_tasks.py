@@ -179,7 +179,7 @@ def evaluate_suite(request: Request, name: str, skip: list[str], compare: tuple[
         if skipped not in suite.tasks:
             raise UsageError(f"--skip: suite {suite.name} has no task '{skipped}'{nearest(skipped, suite.tasks)}.")
     others = {}
-    for path in compare:
+    for path in _result_files(compare, suite.name):
         other = _read_result(path, suite.name)
         others[Path(other["subject"]["model"].removeprefix(_HF)).name] = other
     place = Place(request.task_data(), request.documents, request.include_path, request.limit)
@@ -192,7 +192,8 @@ def evaluate_suite(request: Request, name: str, skip: list[str], compare: tuple[
     subject = request.subject()
     result = {**run_suite(suite, runners, subject, log), "harness_version": HARNESS_VERSION, "limit": request.limit}
     result["references"] = {title: reference.model_dump() for title, reference in suite.references.items()}
-    request.keep(subject, f"suite-{suite.name}", {}, result, markdown(suite, result, others))
+    left_out = "+".join(task for task in suite.tasks if task in skip) or None
+    request.keep(subject, f"suite-{suite.name}", {"skip": left_out}, result, markdown(suite, result, others))
     if request.json:
         print_json(result)
         return
@@ -227,6 +228,17 @@ def evaluate_held_out(request: Request) -> None:
         ("text", f"{size:,} bytes, {len(documents):,} documents"),
     ]
     print_table(f"{subject.name}, {request.split} of {source['data']}", ("measure", "value"), rows)
+
+
+def _result_files(places: tuple[Path, ...], suite: str) -> list[Path]:
+    """The files, and those of the suite in folders."""
+    files: list[Path] = []
+    for place in places:
+        found = sorted(place.glob(f"*suite-{suite}*.json")) if place.is_dir() else [place]
+        if not found:
+            raise UsageError(f"--compare {place}: no result of suite {suite} there. Give a folder written by --out.")
+        files += found
+    return files
 
 
 def _read_result(path: Path, suite: str) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from hymo.models import HyMo
 SEED = 1234
 """Seed of drawn examples and texts unless another is asked for; the harness's own default."""
 _MAX_NEW_TOKENS = 256
-_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""Names of the most new tokens in a request, those before going first."""
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -42,6 +43,16 @@ class Counts:
         """Requests whose context lost tokens on the left."""
         self.shortened: Counter[str] = Counter()
         """Texts that were allowed fewer tokens than the task asks for."""
+
+    def fit(self, task: str, prompt: int, limit: int, room: int) -> tuple[int, int]:
+        """How many of a prompt's tokens and how many new ones fit into the room: half each if both are too long."""
+        kept = min(prompt, max(room - limit, room // 2))
+        if kept < prompt:
+            self.truncated[task] += 1
+        if kept + limit > room:
+            self.shortened[task] += 1
+            limit = room - kept
+        return kept, limit
 
 
 class HymoLM(TemplateLM):
@@ -187,17 +198,12 @@ class HymoLM(TemplateLM):
         return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=None)]
 
     def _fit(self, context: str, limit: int, task: str) -> tuple[str | bytes, int]:
-        """The prompt and the limit that the context holds; half of it stays for the prompt if both are too long."""
+        """The prompt and the limit that the context holds."""
         ids = self.tok_encode(context, add_special_tokens=False)
         room = self.max_length - 1
-        if len(ids) + limit <= room:
+        kept, limit = self.counts.fit(task, len(ids), limit, room)
+        if kept == len(ids):
             return context, limit
-        kept = min(len(ids), max(room - limit, room // 2))
-        if kept + limit > room:
-            self.counts.shortened[task] += 1
-            limit = room - kept
-        if kept < len(ids):
-            self.counts.truncated[task] += 1
         prompt = self.ids.decode_bytes(ids[len(ids) - kept :])
         while kept and len(self.ids.encode(prompt)) > room - limit:  # cut text may have more tokens than it had inside
             kept -= 1
@@ -230,11 +236,11 @@ def options_of(options: dict[str, Any]) -> tuple[list[str], int, dict[str, Any]]
     given = {name: value for name, value in options.items() if value is not None}
     until = given.pop("until", [])
     stops = [until] if isinstance(until, str) else list(until)
-    limits = [given.pop(name) for name in _LENGTHS if name in given]
+    limits = [given.pop(name) for name in LENGTHS if name in given]
     sampling = {name: given.pop(name) for name in _SAMPLING if name in given}
     if not given.pop("do_sample", False):
         sampling |= {"temperature": 0.0}
     if given:
-        known = ", ".join(("until", *_LENGTHS, "do_sample", *_SAMPLING))
+        known = ", ".join(("until", *LENGTHS, "do_sample", *_SAMPLING))
         raise UsageError(f"generation option '{next(iter(given))}': not supported. HyMo knows {known}.")
     return [stop for stop in stops if stop], int(limits[0]) if limits else _MAX_NEW_TOKENS, sampling

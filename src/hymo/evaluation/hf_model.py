@@ -1,10 +1,12 @@
 """A model in the Hugging Face format under the same harness: the harness's own class, with what was cut counted.
 
-Prompts begin as the model's own tokenizer begins a text, with a bos or without. Weights are read in fp32, as HyMo's.
+Prompts begin as the model's own tokenizer begins a text, with a bos or without; one that is cut loses it. Weights are
+read in fp32, as HyMo's.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from hymo.core.errors import UsageError
-from hymo.evaluation.harness import SEED, Counts, name_of, options_of
+from hymo.evaluation.harness import LENGTHS, SEED, Counts, name_of, options_of
 from hymo.evaluation.hashes import json_hash, weights_hash
 from hymo.evaluation.subject import Subject
 from hymo.evaluation.task_data import offline
@@ -52,12 +54,15 @@ class HFModel(HFLM):
         return found
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
-        """As the harness does it."""
+        """As the harness does it, with as many new tokens as `HymoLM` would allow."""
+        fitting = []
         for request in requests:
-            limit = options_of(request.args[1])[1]
-            if len(self.tok_encode(request.args[0])) > self.max_length - limit:
-                self.counts.truncated[name_of(request)] += 1
-        found: list[str] = super().generate_until(requests, disable_tqdm=not sys.stderr.isatty())
+            context, options = request.args
+            length = len(self.tok_encode(context))
+            _, limit = self.counts.fit(name_of(request), length, options_of(options)[1], self.max_length)
+            options = {name: value for name, value in options.items() if name not in LENGTHS}
+            fitting.append(dataclasses.replace(request, arguments=(context, {**options, LENGTHS[0]: limit})))
+        found: list[str] = super().generate_until(fitting, disable_tqdm=not sys.stderr.isatty())
         return found
 
     def score_documents(self, documents: list[bytes]) -> list[float]:
@@ -91,6 +96,7 @@ def hf_subject(
             "--download; code of its own needs --trust-remote-code."
         ) from error
     tokenizer = lm.tokenizer
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True  # it is cut later
     backend = getattr(tokenizer, "backend_tokenizer", None)
     vocabulary = sorted(tokenizer.get_vocab().items()) if backend is None else backend.to_str()
     prompt = lm.tok_encode("a")

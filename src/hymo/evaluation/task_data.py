@@ -37,8 +37,16 @@ class Missing:
     remedy: str
     """What to do about it."""
 
-    def __str__(self) -> str:
-        return f"{self.task}: {self.what} is missing. {self.remedy}"
+
+def listed(missing: Sequence[Missing]) -> list[str]:
+    """One line for each task and remedy."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for item in dict.fromkeys(missing):
+        lines.setdefault((item.task, item.remedy), []).append(item.what)
+    return [
+        f"{task}: {whats[0]}{f' and {len(whats) - 1} more' if len(whats) > 1 else ''}: missing. {remedy}"
+        for (task, remedy), whats in lines.items()
+    ]
 
 
 class TaskData:
@@ -75,11 +83,11 @@ class TaskData:
             with offline(not self.download):
                 return self._load_dataset(path, name, **options)
         files = _splits(folder, name)
-        try:
+        if not files:
             with offline(True):
-                if not files:
-                    return self._load_dataset(str(folder), name)
-                return datasets.DatasetDict({split: self._split(split, found) for split, found in files.items()})
+                return self._load_dataset(str(folder), name)
+        try:
+            return datasets.DatasetDict({split: self._split(split, found) for split, found in files.items()})
         except Exception as error:  # readers of four formats raise dozens of types
             raise DataError(f"{folder}: cannot be read as data set {path} ({_first_line(error)}).") from error
 
@@ -116,7 +124,9 @@ class TaskData:
         except Exception as error:  # as many types as ways not to reach a data set
             if path in _PACKAGED:
                 return Missing(task, f"{options.get('data_files')} ({_first_line(error)})", "Put the file there.")
-            return Missing(task, f"data set {path}", remedy(path, self.mirror))
+            partial = self.mirror is not None and (self.mirror / path).is_dir()
+            part = f", configuration {name}" if partial and name else ""
+            return Missing(task, f"data set {path}{part}", remedy(path, self.mirror))
         return None
 
     @contextmanager

@@ -25,7 +25,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from hymo.core.errors import DataError, HymoError, UsageError, nearest
 from hymo.evaluation.hashes import json_hash, rows_hash
 from hymo.evaluation.statistics import standard_error
-from hymo.evaluation.task_data import Missing, TaskData
+from hymo.evaluation.task_data import Missing, TaskData, listed
 
 HARNESS_VERSION = importlib.metadata.version("lm_eval")
 _NOT_METRICS = ("name", "alias", "sample_len", "sample_count")
@@ -82,7 +82,7 @@ class MissingDataError(UsageError):
 
     def __init__(self, missing: Sequence[Missing]) -> None:
         self.missing = list(missing)
-        lines = "".join(f"\n  {item}" for item in dict.fromkeys(map(str, missing)))
+        lines = "".join(f"\n  {line}" for line in listed(missing))
         super().__init__(f"nothing was run, since data is missing:{lines}\nThen pass --mirror MIRROR, or --download.")
 
 
