@@ -194,7 +194,7 @@ def write_mirror(mirror: Path, mmlu_subjects: Iterable[str], count: int = 4) -> 
         for split, size in (("dev", 5), ("test", max(1, count // 4))):
             write_rows(mirror / "cais/mmlu" / subject / f"{split}.jsonl", letters(size, seed=index))
     write_rows(mirror / "openai/gsm8k/main/train.jsonl", sums(8, seed=1))
-    write_rows(mirror / "openai/gsm8k/main/test.jsonl", sums(2))
+    write_rows(mirror / "openai/gsm8k/main/test.jsonl", sums(1))
     for split in ("train", "validation"):
         halves = [_cut(sentence) for sentence in sentences(count + 1)]
         piqa = [

@@ -12,11 +12,15 @@ from typing import Any
 import datasets
 import lm_eval.tasks
 import pytest
+import torch
 import transformers.dynamic_module_utils
+from lm_eval.api.instance import Instance
 
 from evaluation_fixtures import block_sockets, write_mirror, write_tasks
 from hymo.cli import main
 from hymo.core.load import load_config
+from hymo.evaluation.hf_model import hf_subject
+from hymo.evaluation.subject import checkpoint_subject
 from hymo.evaluation.tasks import definitions, task_manager
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text(encoding="utf-8")
@@ -103,6 +107,19 @@ def test_the_guide_runs(
             assert {key: run[key] for key in names} == {key: own[key] for key in names}, name
         if not same["facts"][0]["truncated"]:  # a cut prompt keeps its bos here, not there
             assert task["scores"] == same["scores"], name
+
+    pairs = [("The old man", " went home"), ("", "A"), ("Question: Who?\nAnswer:", " nobody at all"), ("x" * 40, "y")]
+    requests = [Instance("loglikelihood", {}, pair, 0, ("", 0, 1)) for pair in pairs]
+    cpu = torch.device("cpu")
+    both = (
+        checkpoint_subject(Path("runs/tiny"), cpu, batch_size=2),
+        hf_subject("my_model", cpu, batch_size=3, trust_remote_code=True),
+    )
+    own, exported = (subject.lm.loglikelihood(requests) for subject in both)  # type: ignore[attr-defined]
+    assert [greedy for _, greedy in own] == [greedy for _, greedy in exported]
+    assert [nats for nats, _ in own] == pytest.approx([nats for nats, _ in exported], rel=1e-5)
+    text = ["A text within the context, 'é' and all.".encode()]
+    assert both[1].lm.score_documents(text) == pytest.approx(both[0].lm.score_documents(text), rel=1e-5)
 
 
 def test_official_prompts_are_kept_on_a_mirror(tmp_path: Path) -> None:

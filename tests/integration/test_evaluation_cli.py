@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import datasets
+import lm_eval.tasks
 import pytest
 import torch
 
@@ -14,7 +17,9 @@ import hymo.evaluation.subject
 from evaluation_fixtures import block_sockets, write_mirror, write_rows, write_tasks
 from hymo.cli import main
 from hymo.data import ByteTokenizer
+from hymo.evaluation import tasks
 from hymo.evaluation.hashes import weights_hash
+from hymo.evaluation.suite import load_suite
 from hymo.models.checkpoint import load_model
 from interop_helpers import save
 
@@ -100,6 +105,16 @@ def test_wrong_requests_end_with_2_before_a_model_is_loaded(
     shown = capsys.readouterr()
     assert filled(WRONG[line]) in shown.err
     assert shown.out == ""
+
+
+def test_the_suites_folders_hold_the_whole_definitions() -> None:
+    whole: Any = SimpleNamespace(task_index=tasks._harness_index())
+    for name, item in load_suite("design").tasks.items():
+        if item.runner == "harness":
+            folder = Path(lm_eval.tasks.__file__).parent / item.definitions
+            own = list(tasks.definitions(tasks.task_manager([item.task], folder), item.task))
+            assert own == list(tasks.definitions(whole, item.task))
+            assert len(own) == (57 if name == "mmlu" else 1)
 
 
 def test_definitions_that_do_not_fit_their_data_end_with_1(

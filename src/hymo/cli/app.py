@@ -25,7 +25,7 @@ COMMANDS = (
     ("plot", "hymo.cli.plot:plot", "Draw curves of runs."),
     ("replay", "hymo.cli.replay:replay", "Rebuild what a step was trained on."),
     ("checkpoint", "hymo.cli.checkpoint:app", "List, verify and prune checkpoints."),
-    ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
+    ("eval", "hymo.cli.eval:evaluate", "Measure a checkpoint on held-out text, benchmark tasks and suites."),
     ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
     ("export", "hymo.cli.export:export", "Write a checkpoint for transformers."),
     ("import", "hymo.cli.export:import_export", "Turn an export back into a checkpoint."),

@@ -13,7 +13,7 @@ import codecs
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from lm_eval.api.instance import Instance
@@ -109,7 +109,7 @@ class HymoLM(TemplateLM):
 
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[Score]:
         """Log-probability in nats of each continuation, and whether greedy decoding would give it."""
-        pairs = [(request.args, *self._pair(*request.args)) for request in requests]
+        pairs = ((request.args, *self._pair(*request.args)) for request in requests)
         return self._loglikelihood_tokens(pairs, tasks=[name_of(request) for request in requests])
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -125,13 +125,15 @@ class HymoLM(TemplateLM):
 
     def _loglikelihood_tokens(
         self,
-        requests: Sequence[tuple[Any, list[int], list[int]]],
+        requests: Iterable[tuple[Any, list[int], list[int]]],
         tasks: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> list[Score]:
         rows = []
+        kept: dict[tuple[int, ...], tuple[int, ...]] = {}  # the choices of a question often have one prompt: keep one
         for index, (_, context, continuation) in enumerate(requests):
-            rows.append(list(self._rows(context, continuation)))
+            found = self._rows(context, continuation)
+            rows.append([Row(kept.setdefault(row.inputs, row.inputs), row.targets) for row in found])
             if len(context) + len(continuation) - 1 > self.max_length and tasks is not None:
                 self.counts.truncated[tasks[index]] += 1
         return self._sums(rows)

@@ -28,6 +28,7 @@ class HFModel(HFLM):
     """The harness's class for Hugging Face models, which counts what it cuts."""
 
     def __init__(self, **options: Any) -> None:
+        self._bare = False
         super().__init__(**options)
         self.counts = Counts()
         self.seed = SEED
@@ -49,8 +50,18 @@ class HFModel(HFLM):
         return super()._loglikelihood_tokens(requests, not sys.stderr.isatty(), override_bs)
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
-        """As the harness does it: the last window is filled up with context."""
-        found: list[float] = super().loglikelihood_rolling(requests, disable_tqdm=not sys.stderr.isatty())
+        """As the harness does it, the last window filled up with context, but with one bos before a text, not two."""
+        self._bare = True
+        try:
+            found: list[float] = super().loglikelihood_rolling(requests, disable_tqdm=not sys.stderr.isatty())
+        finally:
+            self._bare = False
+        return found
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **options: Any) -> list[int]:
+        """Ids of a text; inside a rolling likelihood without the bos, which the harness puts before it itself."""
+        bare = False if self._bare else add_special_tokens
+        found: list[int] = super().tok_encode(string, add_special_tokens=bare, **options)
         return found
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
