@@ -139,12 +139,20 @@ def test_official_prompts_are_kept_on_a_mirror(tmp_path: Path) -> None:
     assert [instance.args[1] for instance in swag.instances] == [
         " " + " ".join(end.replace("[step] ", "").split()) for end in row["endings"]
     ]
+    examples = [json.loads(line) for line in (tmp_path / "cais/mmlu/anatomy/dev.jsonl").read_text().split("\n")[:5]]
+    drawn = OpenTasks(["mmlu_anatomy"], TaskData(tmp_path), DEFINITIONS / "mmlu/default", 5, draw_examples=True)
+    prompts = []
+    for seed in (0, 1, 0):
+        drawn.tasks["mmlu_anatomy"].set_fewshot_seed(seed)
+        drawn.tasks["mmlu_anatomy"].build_all_requests(limit=1)
+        prompts.append(drawn.tasks["mmlu_anatomy"].instances[0].args[0])
+    assert prompts[0] == prompts[2] != prompts[1]
+    assert all(example["question"] in prompt for example in examples for prompt in prompts)
     anatomy = opened["mmlu_anatomy"]
     anatomy.build_all_requests(limit=1)
     first, *_ = anatomy.instances
-    examples = [json.loads(line) for line in (tmp_path / "cais/mmlu/anatomy/dev.jsonl").read_text().split("\n")[:2]]
     assert first.args[0].startswith("The following are multiple choice questions (with answers) about anatomy.\n\n")
-    for example in examples:
+    for example in examples[:2]:
         assert f"{example['question']}\nA. {example['choices'][0]}\n" in first.args[0]
         assert f"\nAnswer: {'ABCD'[example['answer']]}\n\n" in first.args[0]
     assert (first.args[0].endswith("\nAnswer:"), first.args[1]) == (True, " A")

@@ -40,8 +40,10 @@ def places(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     (folder / "unsafe").mkdir()
     (folder / "unsafe" / "code.yaml").write_text("task: code\ndataset_path: json\nunsafe_code: true\n")
     (folder / "bad").mkdir()
-    (folder / "bad" / "bad.yaml").write_text((folder / "tasks" / "endings.yaml").read_text().replace("ctx", "nope"))
-    write_rows(folder / "bad" / "endings.jsonl", [{"ctx": "a", "endings": ["b", "c"], "label": 7}])
+    (folder / "bad" / "bad.yaml").write_text((folder / "tasks" / "endings.yaml").read_text().replace("label", "nope"))
+    broken = (folder / "bad" / "bad.yaml").read_text().replace("task: endings", "task: broken")
+    (folder / "bad" / "broken.yaml").write_text(broken.replace("test_split: test", "test_split: nowhere"))
+    write_rows(folder / "bad" / "endings.jsonl", [{"ctx": "a", "endings": ["b", "c"], "label": 0}] * 2)
     (folder / "result.json").write_text('{"suite": "other", "subject": {}, "tasks": {}}')
     (folder / "empty").mkdir()
     return {
@@ -77,6 +79,8 @@ WRONG = {
     "RUN --tasks endings --include-path TASKS --limit 0": "--limit",
     "RUN --tasks endings --include-path TASKS --num-fewshot -1": "--num-fewshot",
     "RUN --tasks endings --include-path TASKS --batch-size 0": "--batch-size",
+    "RUN --tasks words --include-path TASKS --num-fewshot 99": "task 'words': 99 examples asked for, there are 12",
+    "RUN --tasks endings --include-path TASKS --num-fewshot 9": "there are 8 to draw from",
     "RUN --tasks endings --include-path TASKS --mirror NONE": "--mirror",
     "RUN --tasks code --include-path UNSAFE": "without a sandbox",
     "RUN --suite nope": "suite 'nope'",
@@ -117,12 +121,49 @@ def test_the_suites_folders_hold_the_whole_definitions() -> None:
             assert len(own) == (57 if name == "mmlu" else 1)
 
 
-def test_definitions_that_do_not_fit_their_data_end_with_1(
-    places: dict[str, str], capsys: pytest.CaptureFixture[str]
+def test_items_without_an_answer_are_told_of_once(places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["eval", places["RUN"], "--include-path", places["BAD"], "--limit", "2"]
+    assert main([*words, "--tasks", "endings"]) == 0
+    assert capsys.readouterr().err.count("warning: lm-evaluation-harness: Label index") == 1
+    assert main([*words, "--tasks", "broken"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: tasks broken: definition and data do not fit: ")
+    assert "Traceback" not in err
+
+
+def test_a_suite_of_ones_own_with_a_runner_of_ones_own(
+    places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["eval", places["RUN"], "--tasks", "words", "--include-path", places["TASKS"], "--num-fewshot", "99"]
-    assert main(words) == 1  # fewer examples than asked for
-    assert "tasks words: definition and data do not fit" in capsys.readouterr().err
+    (tmp_path / "runner_of_my_own.py").write_text(
+        "import numpy as np\nfrom hymo.evaluation.suite_runners import Scores\n\n"
+        "class Fixed:\n"
+        "    def __init__(self, limit):\n        self.limit = limit\n"
+        "    def missing(self):\n        return []\n"
+        "    def run(self, subject, seed):\n"
+        "        return Scores(np.ones(self.limit), {'seed': seed, 'step': subject.facts['step']})\n\n"
+        "def make(name, item, place):\n    return Fixed(place.limit)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nseeds: [4, 5]\nconfidence: 0.9\ntasks:\n"
+        "  words: {title: Words, task: words, metric: 'acc,none', shots: 3, seed_changes: examples, chance: 25}\n"
+        "  own: {title: Own, runner: 'runner_of_my_own:make', seed_changes: all, chance: 50, target: 60}\n"
+        "decision: [{at_least: 1, verdict: good}, {at_least: 0, verdict: bad}]\n"
+    )
+    words = ["eval", places["RUN"], "--suite", str(tmp_path / "mine.yaml"), "--include-path", places["TASKS"]]
+    assert main([*words, "--limit", "6", "--out", str(tmp_path / "out"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result == json.loads((tmp_path / "out" / "step-00000012-suite-mine-limit-6.json").read_text())
+    assert (result["targets_met"], result["verdict"], result["not_run"]) == (["own"], "good", [])
+    assert result["tasks"]["own"]["facts"] == [{"seed": 4, "step": 12}, {"seed": 5, "step": 12}]
+    drawn = result["tasks"]["words"]
+    assert (drawn["seeds"], len(drawn["scores"]), drawn["items"], drawn["chance"]) == ([4, 5], 2, 6, 25)
+    assert [run["shots"] for run in drawn["facts"]] == [3, 3]
+    assert main([*words, "--metric"]) == 2
+    text = (tmp_path / "mine.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("acc,none", "accuracy"))
+    assert main([*words, "--limit", "6", "--out", str(tmp_path / "out")]) == 2
+    assert "no metric 'accuracy'. It has acc,none, acc_norm,none" in capsys.readouterr().err
 
 
 def test_a_suite_names_everything_that_is_missing_and_how_to_get_it(

@@ -7,6 +7,7 @@ import importlib.metadata
 import logging
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,7 +98,8 @@ class OpenTasks:
         draw_examples: let the seed draw the examples, also where the definition takes the first ones.
 
     Raises:
-        UsageError: an unknown name, a folder that is not there, code that would be executed.
+        UsageError: an unknown name, a folder that is not there, code that would be executed, more examples than there
+            are.
         MissingDataError: data sets that are not there.
         DataError: data that does not fit its task.
     """
@@ -129,6 +131,7 @@ class OpenTasks:
                 task.set_config(key="num_fewshot", value=(own or 0) if shots is None else shots)
             if draw_examples:
                 task.sampler = get_sampler("default")(list(task.fewshot_docs()))
+            _check_examples(task)
         self._hashes: dict[str, str] = {}
 
     def run(self, lm: Any, *, limit: int | None = None, seed: int) -> dict[str, TaskResult]:
@@ -140,7 +143,8 @@ class OpenTasks:
             seed: of drawn examples and drawn texts.
 
         Raises:
-            UsageError: limit below 1, more examples asked for than there are.
+            UsageError: limit below 1.
+            DataError: an item that does not fit the definition.
         """
         if limit is not None and limit < 1:
             raise UsageError(f"--limit: must be at least 1, not {limit}.")
@@ -280,6 +284,15 @@ def _missing(manager: TaskManager, name: str, data: TaskData) -> Iterator[Missin
             yield item
 
 
+def _check_examples(task: Any) -> None:
+    wanted = task.get_config("num_fewshot")
+    there = len(task.sampler.df) if hasattr(task, "sampler") else 0
+    if there and task.fewshot_cfg.split is not None and task.fewshot_cfg.split == task.config.test_split:
+        there -= 1  # not the item itself
+    if wanted > there:
+        raise UsageError(f"task '{task.task_name}': {wanted} examples asked for, there are {there} to draw from.")
+
+
 def _leaves(name: str, subtasks: dict[str, list[str]]) -> list[str]:
     """The single tasks of a group in order, or the task itself."""
     if name not in subtasks:
@@ -298,9 +311,20 @@ def _guarded(names: Iterable[str], call: Callable[[], Any]) -> Any:
         raise DataError(f"tasks {', '.join(names)}: definition and data do not fit: {reason}") from error
 
 
+class _Warnings(logging.Handler):
+    """Passes the harness's warnings on, the first line of each and each once: some come for every item."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warnings.warn(f"lm-evaluation-harness: {record.getMessage().strip().splitlines()[0]}", stacklevel=2)
+
+
 def _quiet() -> None:
-    """Keep the harness's notes about its own defaults, and the bars of both libraries, off stderr."""
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    """Keep the harness's notes and the bars of both libraries off stderr, and its warnings short."""
+    logger = logging.getLogger("lm_eval")
+    logger.setLevel(logging.WARNING)
+    if not any(isinstance(handler, _Warnings) for handler in logger.handlers):
+        logger.addHandler(_Warnings())
+        logger.propagate = False
     lm_eval.api.task.tqdm = _no_bar
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
