@@ -63,7 +63,8 @@ def test_a_copy_of_a_repository_with_its_own_layout(tmp_path: Path) -> None:
     assert rows(TaskData(tmp_path).load("owner/set", "english")) == ROWS
     missing = TaskData(tmp_path).missing("t", "owner/set", "french", {})
     assert missing is not None
-    assert missing.what == "data set owner/set, configuration french"
+    assert missing.what.startswith("data set owner/set, configuration french (")
+    assert "english" in missing.what
 
 
 def test_files_of_local_tasks_start_at_the_current_folder_or_at_the_definitions(

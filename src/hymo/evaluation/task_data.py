@@ -124,9 +124,10 @@ class TaskData:
         except Exception as error:  # as many types as ways not to reach a data set
             if path in _PACKAGED:
                 return Missing(task, f"{options.get('data_files')} ({_first_line(error)})", "Put the file there.")
-            partial = self.mirror is not None and (self.mirror / path).is_dir()
-            part = f", configuration {name}" if partial and name else ""
-            return Missing(task, f"data set {path}{part}", remedy(path, self.mirror))
+            what = f"data set {path}"
+            if self.mirror is not None and (self.mirror / path).is_dir():
+                what += (f", configuration {name}" if name else "") + f" ({_first_line(error)})"
+            return Missing(task, what, remedy(path, self.mirror))
         return None
 
     @contextmanager

@@ -301,10 +301,10 @@ def _leaves(name: str, subtasks: dict[str, list[str]]) -> list[str]:
 
 
 def _guarded(names: Iterable[str], call: Callable[[], Any]) -> Any:
-    """Give errors of definitions and of their data, of whatever type, the names of the tasks."""
+    """Give errors of definitions and of their data the names of the tasks; those of the model stay what they are."""
     try:
         return call()
-    except (HymoError, KeyboardInterrupt, MemoryError, torch.OutOfMemoryError):
+    except (HymoError, MemoryError, RuntimeError):
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".strip()
