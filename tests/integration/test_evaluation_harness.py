@@ -11,14 +11,18 @@ from typing import Any
 import datasets
 import pytest
 import torch
+import transformers
 from lm_eval.api.instance import Instance
 
 from evaluation_fixtures import block_sockets, write_rows, write_tasks
 from hymo.cli import main
 from hymo.core.errors import UsageError
 from hymo.data import ByteTokenizer, EvaluationWindows, load_tokenizer, open_split, sample_paths
+from hymo.data.bpe import BPETokenizer
 from hymo.data.tokenizer import Tokenizer
 from hymo.evaluation.harness import HymoLM
+from hymo.evaluation.hashes import weights_hash
+from hymo.evaluation.hf_model import hf_subject
 from hymo.evaluation.perplexity import evaluate
 from hymo.evaluation.task_data import TaskData
 from hymo.evaluation.tasks import OpenTasks
@@ -274,6 +278,37 @@ def test_trained_tokenizers_begin_with_one_bos(model: HyMo, trained: Tokenizer) 
     before, after = lm._pair(merged[0], merged[1])  # one token together: nothing would be left behind the context
     assert (before, trained.decode(after)) == ([bos], merged)
     assert lm.tok_encode("The", add_special_tokens=False) == trained.encode("The").tolist()
+
+
+def test_models_of_other_makers_run_from_a_folder(trained: Tokenizer, tmp_path: Path) -> None:
+    assert isinstance(trained, BPETokenizer)
+    config = transformers.LlamaConfig(
+        vocab_size=320, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
+    )
+    config.max_position_embeddings = 48
+    torch.manual_seed(0)
+    llama = transformers.LlamaForCausalLM(config).eval()
+    llama.save_pretrained(tmp_path)
+    eos = "<|endoftext|>"
+    transformers.PreTrainedTokenizerFast(tokenizer_file=str(trained.file), eos_token=eos).save_pretrained(tmp_path)
+    subject = hf_subject(str(tmp_path), torch.device("cpu"), batch_size=2)
+    assert (subject.facts["bos"], subject.facts["context"]) == ("none", 48)
+    assert subject.facts["checkpoint_hash"] == weights_hash(llama)
+    pairs = [("The old man", " went home"), ("A", " dog and a cat"), ("", "It"), ("old" + " old" * 59, " dog")]
+    lm: Any = subject.lm
+    found = lm.loglikelihood([request("loglikelihood", *pair) for pair in pairs])
+    assert lm.counts.truncated == {"by hand": 1}
+    text = b"A text without a bos."
+    (nats,) = lm.score_documents([text])
+    with torch.no_grad():
+        for (context, continuation), (total, _) in zip(pairs, found, strict=True):
+            before, after = trained.encode(context).tolist() or [trained.eos_id], trained.encode(continuation).tolist()
+            ids = torch.tensor([[*before, *after][-49:]])
+            logprobs = torch.log_softmax(llama(ids[:, :-1]).logits[0], -1).gather(-1, ids[0, 1:, None])
+            assert total == pytest.approx(float(logprobs[-len(after) :].sum()), rel=1e-5)
+        ids = torch.tensor([[trained.eos_id, *trained.encode(text).tolist()]])
+        logprobs = torch.log_softmax(llama(ids[:, :-1]).logits[0], -1).gather(-1, ids[0, 1:, None])
+        assert nats == pytest.approx(float(logprobs.sum()), rel=1e-5)
 
 
 def test_other_items_definitions_or_code_have_another_hash(
