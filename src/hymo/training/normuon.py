@@ -16,7 +16,7 @@ never over a shard of it. Turned off, the normalisation leaves Muon with U = O s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -229,13 +229,9 @@ class NorMuon(Optimizer):
 
     def _pieces(self, p: Tensor) -> Iterator[_Piece]:
         """Yield the matrices of a parameter, by rows and columns."""
-        start = 0
-        for rows in self._blocks.get(p, (p.shape[-2],)):
-            left = 0
-            for place, columns in enumerate(self._columns.get(p, (p.shape[-1],))):
-                yield _Piece(p, slice(start, start + rows), slice(left, left + columns), slice(place, place + 1))
-                left += columns
-            start += rows
+        rows, columns = self._blocks.get(p, (p.shape[-2],)), self._columns.get(p, (p.shape[-1],))
+        for area in areas(rows, columns):
+            yield _Piece(p, *area)
 
     def _update(self, group: dict[str, Any], pieces: list[_Piece], grads: dict[Tensor, Tensor]) -> None:
         """Move the matrices of one stack. Tensors are (matrices, out, in), moments of rows (matrices, out, 1)."""
@@ -243,32 +239,50 @@ class NorMuon(Optimizer):
         update = torch.cat([piece.of(grads[piece.param]) for piece in pieces]).lerp_(momentum, group["momentum"])
         weights = [piece.of(piece.param) for piece in pieces]
         counts = [len(w) for w in weights]
-        out, n_in = update.shape[-2:]
-
-        update = newton_schulz(update, group["ns_steps"], group["ns_coefficients"], _DTYPES[group["ns_dtype"]])
-        update = update.to(weights[0].dtype)
-        if group["normalize"]:
-            moments = [piece.moment_of(self.state[piece.param]["second_moment"]) for piece in pieces]
-            moment = torch.cat(moments).lerp_(update.square().mean(-1, keepdim=True), 1 - group["beta2"])
-            torch._foreach_copy_(moments, list(torch.split(moment, counts)))
-            norm = _frobenius(update)
-            update.div_(moment.sqrt_().add_(group["eps"]))
-            if group["scale"] == "rms":
-                # A live orthogonalised matrix has a norm of at least about 0.7; below 0.5 it is dead and fades out
-                # instead of taking a full step of noise.
-                norm = _RMS * math.sqrt(out * n_in) * (2 * norm).clamp(max=1)
-            update.mul_(norm / _frobenius(update).clamp(min=_TINY))
-        if group["scale"] == "frobenius":
-            update.mul_(math.sqrt(max(1.0, out / n_in)))
-        elif not group["normalize"]:
-            update.mul_(_RMS * math.sqrt(max(out, n_in)))
-
+        moments = [piece.moment_of(self.state[piece.param]["second_moment"]) for piece in pieces]
+        moment = torch.cat(moments)
+        update = direction(group, update, moment)
+        torch._foreach_copy_(moments, list(torch.split(moment, counts)))
         if group["weight_decay"]:
-            weight = torch.cat(weights)
-            if group["cautious"]:
-                weight.mul_(update * weight > 0)
-            update.add_(weight, alpha=group["weight_decay"])
+            decay(group, update, torch.cat(weights))
         torch._foreach_add_(weights, list(torch.split(update, counts)), alpha=-group["lr"])
+
+
+def direction(group: Mapping[str, Any], update: Tensor, moment: Tensor) -> Tensor:
+    """U of whole matrices from their look-ahead gradients.
+
+    Args:
+        group: hyperparameters, as in a parameter group of NorMuon.
+        update: (matrices, out, in), fp32 or fp64.
+        moment: second moments of the rows (matrices, out, 1); advanced in place.
+
+    Returns:
+        (matrices, out, in) in the dtype of `update`, without the learning rate and without decay.
+    """
+    out, n_in = update.shape[-2:]
+    dtype = update.dtype
+    update = newton_schulz(update, group["ns_steps"], group["ns_coefficients"], _DTYPES[group["ns_dtype"]]).to(dtype)
+    if group["normalize"]:
+        moment.lerp_(update.square().mean(-1, keepdim=True), 1 - group["beta2"])
+        norm = _frobenius(update)
+        update.div_(moment.sqrt().add_(group["eps"]))
+        if group["scale"] == "rms":
+            # A live orthogonalised matrix has a norm of at least about 0.7; below 0.5 it is dead and fades out
+            # instead of taking a full step of noise.
+            norm = _RMS * math.sqrt(out * n_in) * (2 * norm).clamp(max=1)
+        update.mul_(norm / _frobenius(update).clamp(min=_TINY))
+    if group["scale"] == "frobenius":
+        update.mul_(math.sqrt(max(1.0, out / n_in)))
+    elif not group["normalize"]:
+        update.mul_(_RMS * math.sqrt(max(out, n_in)))
+    return update
+
+
+def decay(group: Mapping[str, Any], update: Tensor, weight: Tensor) -> None:
+    """Add the decay to `update` in place, element by element; `weight`, a copy, is used up."""
+    if group["cautious"]:
+        weight.mul_(update * weight > 0)
+    update.add_(weight, alpha=group["weight_decay"])
 
 
 @dataclass(frozen=True)
@@ -297,6 +311,17 @@ class _Piece:
     @staticmethod
     def _stacked(tensor: Tensor) -> Tensor:
         return tensor if tensor.ndim == 3 else tensor.unsqueeze(0)
+
+
+def areas(rows: Sequence[int], columns: Sequence[int]) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield the rows, the columns and the place side by side of each matrix in a parameter that fuses several."""
+    start = 0
+    for height in rows:
+        left = 0
+        for place, width in enumerate(columns):
+            yield slice(start, start + height), slice(left, left + width), slice(place, place + 1)
+            left += width
+        start += height
 
 
 def _frobenius(x: Tensor) -> Tensor:
