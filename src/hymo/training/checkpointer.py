@@ -160,23 +160,3 @@ def _stage(source: dict[str, Any], staging: dict[str, Any]) -> None:
             staging[key].copy_(value)
         else:
             staging[key] = value.detach().to("cpu", copy=True)
-
-
-def training_state(model: torch.nn.Module, optimizers: Any) -> dict[str, Any]:
-    """The tensors of a run by name: weights and buffers, the optimizers' states by parameter name, and RNG states."""
-    states: dict[str, dict[str, Any]] = {}
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for name, parameter in zip(group["param_names"], group["params"], strict=True):
-                states[name] = dict(optimizer.state[parameter])
-    rng = {"cpu": torch.get_rng_state()}
-    if next(model.parameters()).is_cuda:
-        rng["cuda"] = torch.cuda.get_rng_state()
-    return {"model": model.state_dict(), "optimizer": states, "rng": rng}
-
-
-def restore_rng(state: dict[str, Any]) -> None:
-    """Set the RNG states that `training_state` took."""
-    torch.set_rng_state(state["rng"]["cpu"])
-    if "cuda" in state["rng"]:
-        torch.cuda.set_rng_state(state["rng"]["cuda"])

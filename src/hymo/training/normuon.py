@@ -177,7 +177,7 @@ class NorMuon(Optimizer):
         group = self.param_groups[-1]
         names = group.get("param_names") or [f"parameter {i}" for i in range(len(group["params"]))]
         for name, p in zip(names, group["params"], strict=True):
-            shape = tuple(p.shape)
+            shape = tuple(self._whole_shape(p))
             if p.ndim not in (2, 3):
                 raise UsageError(f"NorMuon: {name} has shape {shape}. It takes matrices; give the rest to AdamW.")
             if p.dtype not in (torch.float32, torch.float64):
@@ -208,32 +208,25 @@ class NorMuon(Optimizer):
             torch._foreach_lerp_(
                 [self.state[p]["momentum"] for p in params], list(grads.values()), 1 - group["momentum"]
             )
-            for pieces in self._stacks(params):
-                self._update(group, pieces, grads)
+            self._step_group(group, grads)
         return loss
 
-    def _stacks(self, params: list[Tensor]) -> Iterator[list[_Piece]]:
-        """Yield pieces whose matrices have one shape, dtype and device, at most _STACK_ELEMENTS at a time."""
-        stacks: dict[tuple[Any, ...], list[_Piece]] = {}
-        sizes: dict[tuple[Any, ...], int] = {}
-        for p in params:
-            for piece in self._pieces(p):
-                key = (*piece.shape, p.dtype, p.device)
-                size = p.numel() // (p.shape[-2] * p.shape[-1]) * piece.shape[0] * piece.shape[1]
-                if key in stacks and sizes[key] + size > _STACK_ELEMENTS:
-                    yield stacks.pop(key)
-                    sizes[key] = 0
-                stacks.setdefault(key, []).append(piece)
-                sizes[key] = sizes.get(key, 0) + size
-        yield from stacks.values()
+    def _whole_shape(self, p: Tensor) -> torch.Size:
+        """Shape of the matrices that a parameter is, or is a slice of."""
+        return p.shape
 
-    def _pieces(self, p: Tensor) -> Iterator[_Piece]:
+    def _step_group(self, group: dict[str, Any], grads: dict[Tensor, Tensor]) -> None:
+        """Move the parameters of a group, whose momentum has been advanced by `grads`."""
+        for pieces in in_stacks([piece for p in group["params"] for piece in self._pieces(p)]):
+            self._update(group, pieces, grads)
+
+    def _pieces(self, p: Tensor) -> Iterator[Piece]:
         """Yield the matrices of a parameter, by rows and columns."""
         rows, columns = self._blocks.get(p, (p.shape[-2],)), self._columns.get(p, (p.shape[-1],))
         for area in areas(rows, columns):
-            yield _Piece(p, *area)
+            yield Piece(p, *area)
 
-    def _update(self, group: dict[str, Any], pieces: list[_Piece], grads: dict[Tensor, Tensor]) -> None:
+    def _update(self, group: dict[str, Any], pieces: list[Piece], grads: dict[Tensor, Tensor]) -> None:
         """Move the matrices of one stack. Tensors are (matrices, out, in), moments of rows (matrices, out, 1)."""
         momentum = torch.cat([piece.of(self.state[piece.param]["momentum"]) for piece in pieces])
         update = torch.cat([piece.of(grads[piece.param]) for piece in pieces]).lerp_(momentum, group["momentum"])
@@ -286,7 +279,7 @@ def decay(group: Mapping[str, Any], update: Tensor, weight: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """Some rows and columns of a parameter: one matrix, or one of each expert."""
 
     param: Tensor
@@ -294,6 +287,8 @@ class _Piece:
     columns: slice
     place: slice
     """Which of the matrices side by side it is."""
+    moments: Tensor | None = None
+    """The parameter's second moments, where they travel with it."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -311,6 +306,22 @@ class _Piece:
     @staticmethod
     def _stacked(tensor: Tensor) -> Tensor:
         return tensor if tensor.ndim == 3 else tensor.unsqueeze(0)
+
+
+def in_stacks(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Yield pieces whose matrices have one shape, dtype and device, at most _STACK_ELEMENTS at a time."""
+    stacks: dict[tuple[Any, ...], list[Piece]] = {}
+    sizes: dict[tuple[Any, ...], int] = {}
+    for piece in pieces:
+        p = piece.param
+        key = (*piece.shape, p.dtype, p.device)
+        size = p.numel() // (p.shape[-2] * p.shape[-1]) * piece.shape[0] * piece.shape[1]
+        if key in stacks and sizes[key] + size > _STACK_ELEMENTS:
+            yield stacks.pop(key)
+            sizes[key] = 0
+        stacks.setdefault(key, []).append(piece)
+        sizes[key] = sizes.get(key, 0) + size
+    yield from stacks.values()
 
 
 def areas(rows: Sequence[int], columns: Sequence[int]) -> Iterator[tuple[slice, slice, slice]]:

@@ -85,9 +85,15 @@ class Ranks:
         if self.size == 1:
             return [list(values)]
         mine = torch.tensor(list(values), dtype=torch.int64)
-        everyone = torch.empty(self.size * len(values), dtype=torch.int64)
-        dist.all_gather_into_tensor(everyone, mine, group=self.control)
-        return [list(row) for row in everyone.view(self.size, -1).tolist()]
+        everyone = [torch.empty_like(mine) for _ in range(self.size)]
+        dist.all_gather(everyone, mine, group=self.control)
+        return [row.tolist() for row in everyone]
+
+    def gather_table(self, table: Tensor) -> Tensor:
+        """Sum a table on the CPU over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(table, group=self.control)
+        return table
 
     def on_first(self, work: Callable[[], T], group: Any = None) -> T:
         """Do something on the first rank and give its result to all.

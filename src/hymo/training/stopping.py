@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from hymo.training.ranks import Ranks
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -32,6 +34,10 @@ class StopRequest:
     def __call__(self) -> bool:
         """Whether a stop was asked for."""
         return self.signal is not None
+
+    def agree(self) -> bool:
+        """What all processes say: there is only this one."""
+        return self()
 
     @property
     def exit_code(self) -> int:
@@ -78,3 +84,22 @@ class StopRequest:
         if self._waiting:
             self._waiting = False
             raise Interrupted
+
+
+class AgreedStop:
+    """The stop request of several ranks: a signal that one of them heard counts once all have been told of it."""
+
+    def __init__(self, heard: StopRequest, ranks: Ranks) -> None:
+        self._heard, self._ranks = heard, ranks
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        """Whether all know that a stop was asked for."""
+        return self.signal is not None
+
+    def agree(self) -> bool:
+        """Ask all ranks, each of which calls this at the same place; whether any of them was asked to stop."""
+        if self.signal is None:
+            signals = [row[0] for row in self._ranks.exchange([self._heard.signal or 0])]
+            self.signal = next((signal for signal in signals if signal), None)
+        return self()
