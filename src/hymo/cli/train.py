@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from hymo.cli.options import Json, Overrides
@@ -21,6 +22,8 @@ def train(
 
     `--resume RUN --set scheduler.total_steps=N` lengthens a run: it goes on at the peak rate from its newest checkpoint
     of the stable phase and decays at the new end; later checkpoints move aside. `training.keep_stable` keeps one.
+
+    `torchrun --nproc-per-node N -m hymo train CONFIG` trains the same on N ranks; docs/distributed.md says how.
 
     Ctrl-C (or SIGTERM) saves a checkpoint after the running step and exits with 130 (143); a second one exits at once.
 
@@ -57,14 +60,16 @@ def train(
     if data is not None:
         resolved = derive_config(resolved, run={"data": str(data)})
 
+    from hymo.training.ranks import open_ranks
     from hymo.training.run import open_run, run_folder
     from hymo.training.view import RunView
 
-    with (
-        RunView(resolved.total_steps, resolved.run.name) as view,
-        open_run(resolved, [view], extend=resume is not None) as trainer,
-    ):
-        result = trainer.train()
+    with open_ranks(resolved) as ranks, ExitStack() as shown:
+        views = [shown.enter_context(RunView(resolved.total_steps, resolved.run.name))] if ranks.first else []
+        with open_run(resolved, views, extend=resume is not None, ranks=ranks) as trainer:
+            result = trainer.train()
+    if not ranks.first:
+        return result.exit_code
     folder = run_folder(resolved)
     summary = {
         "run": str(folder),

@@ -8,7 +8,6 @@ no device is waited for and a save in flight never mixes with a step.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, RankError, UsageError
+from hymo.core.launch import launched_ranks
 from hymo.training.device import resolve_device
 from hymo.training.failures import FailureWatch
 
@@ -98,50 +98,51 @@ class Ranks:
     def on_first(self, work: Callable[[], T], group: Any = None) -> T:
         """Do something on the first rank and give its result to all.
 
+        Args:
+            work: what to do; its result travels, so it must be small.
+            group: who waits; those in a step if None.
+
         Raises:
             HymoError: what it raised there; `RankError` on the others.
         """
         if self.size == 1:
             return work()
         box: list[Any] = [None]
-        error: BaseException | None = None
+        error: Exception | None = None
         if self.first:
             try:
-                box[0] = ("done", work())
+                box[0] = (True, work())
             except Exception as problem:
-                error, box[0] = problem, ("failed", _portable(problem, 0))
+                error, box[0] = problem, (False, _portable(problem, 0))
         dist.broadcast_object_list(box, src=0, group=group or self.control)
-        kind, value = box[0]
-        if kind == "failed":
+        done, value = box[0]
+        if not done:
             raise error if error is not None else value
         result: T = value
         return result
 
-    def everywhere(self, work: Callable[[], T]) -> T:
-        """Do something on every rank; nobody goes on unless all have done it.
+    def everywhere(self, work: Callable[[], T], group: Any = None) -> list[T]:
+        """Do something on every rank; all get all results, by rank, or nobody goes on.
 
         Raises:
             HymoError: what it raised here; `RankError` where only others failed.
         """
         if self.size == 1:
-            return work()
+            return [work()]
         error: Exception | None = None
-        result: Any = None
+        mine: tuple[bool, Any]
         try:
-            result = work()
+            mine = (True, work())
         except Exception as problem:
-            error = problem
+            error, mine = problem, (False, _portable(problem, self.rank))
         told: list[Any] = [None] * self.size
-        dist.all_gather_object(told, None if error is None else _portable(error, self.rank), group=self.control)
-        if error is not None:
-            if any(other is not None for other in told[: self.rank]) and isinstance(error, UsageError):
-                raise next(other for other in told if other is not None)  # told once, by the first that met it
-            raise error
-        for other in told:
-            if other is not None:
-                raise other
-        done: T = result
-        return done
+        dist.all_gather_object(told, mine, group=group or self.control)
+        first = next((value for done, value in told if not done), None)
+        if first is None:
+            return [value for _, value in told]
+        if error is None or first is not told[self.rank][1]:
+            raise first  # told once, by the first that met it
+        raise error
 
     def telling(self) -> AbstractContextManager[None]:
         """Around work whose failure the other ranks must learn of at once."""
@@ -163,16 +164,6 @@ ALONE = Ranks()
 def _portable(problem: Exception, rank: int) -> RankError:
     """What other ranks raise for a failure here."""
     return RankError(f"rank {rank}: {type(problem).__name__}: {problem}", usage=isinstance(problem, UsageError))
-
-
-def launched() -> int:
-    """How many processes the launcher started for this run; 1 without a launcher."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-
-
-def is_first() -> bool:
-    """Whether this process may write to the terminal, told from the environment alone."""
-    return launched() == 1 or os.environ["RANK"] == "0"
 
 
 def check_ranks(config: HyMoConfig, size: int) -> None:
@@ -205,7 +196,7 @@ def open_ranks(config: HyMoConfig) -> Iterator[Ranks]:
         UsageError: a device that is not there.
         RankError: another rank failed first.
     """
-    size = launched()
+    size = launched_ranks()
     if size == 1:
         yield ALONE
         return

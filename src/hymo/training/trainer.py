@@ -105,7 +105,7 @@ class Trainer:
             (self.master.compile_units if shards is not None else self.copy.model.compile_blocks)()
         self.optimizers = build_optimizers(self.master, config.optimizer, shards, ranks)
         self.gradients = Gradients(self.parameters, shards, ranks)
-        self._rows = {} if shards is None else shards.rows
+        self.rows = {} if shards is None else shards.rows
         self.scheduler = JointWSDScheduler.from_config(self.optimizers, config.scheduler, config.total_steps)
         self.loader = data_iter if isinstance(data_iter, PackedLoader) else None
         self._stream = None if isinstance(data_iter, PackedLoader) else iter(data_iter)
@@ -445,6 +445,12 @@ class Trainer:
             ConfigError: fewer steps, or more but from a checkpoint outside the stable phase.
             DataError: the training data changed.
         """
+        folder, manifest = self.ranks.on_first(lambda: self._choose(path))
+        self.ranks.everywhere(lambda: self._load(folder, manifest))
+        self._event("resume", step=self.step, tokens=self.tokens, path=folder.name)
+
+    def _choose(self, path: Path) -> tuple[Path, Manifest]:
+        """The newest whole checkpoint, if this configuration may go on from it."""
         folder, manifest = find_checkpoint(path, lambda text: self._event("damaged_checkpoint", error=text))
         same = self._config_hash == manifest.config_hash
         if not same and not same_but_for_length(load_config(folder / CONFIG), self.config):
@@ -452,11 +458,14 @@ class Trainer:
                 f"{folder}: was saved with another configuration. Resume with the config.yaml of its run, or start a "
                 "new run with --set run.name=NAME."
             )
+        return folder, manifest
+
+    def _load(self, folder: Path, manifest: Manifest) -> None:
         state = self.state()
         missing = set(state["rng"]) - set(manifest.trainer["rng"])
         for name in missing:  # saved on another kind of device, or by fewer ranks: all else goes on exactly
             del state["rng"][name]
-        load_tensors(folder, as_shards(state, self._rows, self.ranks) if self._rows else state)
+        load_tensors(folder, as_shards(state, self.rows, self.ranks) if self.rows else state)
         restore_rng(state, self.ranks.rank)
         self.copy.refresh()
         self.step = self._first_step = manifest.step
@@ -473,7 +482,6 @@ class Trainer:
         if self._stream is not None:  # batches that the run has read already
             deque(islice(self._stream, self.step * self._micro_batches * self.ranks.size), maxlen=0)
         self._saved_step = self.step
-        self._event("resume", step=self.step, tokens=self.tokens, path=folder.name)
 
     def _metrics(self, split: str, values: Mapping[str, Any]) -> None:
         record = {"step": self.step, "tokens": self.tokens, "split": split, **values}
