@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as `hymo train` does
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch", "torch.distributed.tensor", "hymo.training.run", "hymo.cli.app"])
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import math
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,12 @@ import torch
 import torch.distributed as dist
 
 from hymo.core.config import HyMoConfig
+from hymo.core.errors import CheckpointError, HymoError, UsageError
 from hymo.core.load import derive_config, load_config
+from hymo.models.checkpoint import Manifest
 from hymo.models.moe import DeepSeekMoE
+from hymo.training import checkpointer
+from hymo.training.checkpointer import Checkpointer
 from hymo.training.metrics import read_metrics
 from hymo.training.normuon import NorMuon
 from hymo.training.ranks import Ranks, open_ranks
@@ -106,12 +113,12 @@ def routes() -> Iterator[list[Any]]:
         DeepSeekMoE.route = original  # type: ignore[method-assign]
 
 
-def curve(ranks: Ranks, config: HyMoConfig) -> dict[str, Any]:
-    """Twenty steps on uneven batches: what was recorded, the weights, and the routing of every micro-batch."""
+def curve(ranks: Ranks, config: HyMoConfig, steps: int = STEPS) -> dict[str, Any]:
+    """Steps on uneven batches: what was recorded, the weights, and the routing of every micro-batch."""
     with routes() as seen:
         trainer = Trainer(config, uneven(STEPS, config.training.seq_len), ranks=ranks)
         first = whole(trainer)
-        records = [trainer.take_step(trainer.next_windows(), telemetry=i % 6 == 0)[0] for i in range(STEPS)]
+        records = [trainer.take_step(trainer.next_windows(), telemetry=i % 6 == 0)[0] for i in range(steps)]
     return {
         "records": records,
         "first": first,
@@ -225,13 +232,125 @@ def replicated(trainer: Trainer) -> bool:
     return len(set(trainer.ranks.everywhere(lambda: digest))) == 1
 
 
-def do(rank: int, config: HyMoConfig, tasks: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Several tasks in one group: results by name."""
-    with open_ranks(config) as ranks:
-        done = {name: globals()[function](ranks, **arguments) for name, (function, arguments) in tasks.items()}
-        if ranks.size > 1:
-            dist.barrier()
-        return done if rank == 0 else {name: value for name, value in done.items() if name in ALL_RANKS}
+def saves(ranks: Ranks, folder: Path) -> list[str]:
+    """Checkpoints 1, 2 and 3 of tensors of which each rank holds some rows; the errors, if any."""
+    saver = Checkpointer(folder, "model: {}\n", 10, ranks=ranks, rows={"w": 50})
+    errors = []
+    for step in (1, 2, 3):
+        saver.start(slices(ranks, step), manifest(step, ranks.size))
+        errors += [result.error for result in saver.finished(wait=True)]
+    return errors
 
 
-ALL_RANKS = ("poisoned", "straight", "resumed", "normuon", "hsdp_normuon")
+def slices(ranks: Ranks, step: int) -> dict[str, Any]:
+    w = torch.full((50, 3), float(step))[slice_of(50, ranks.shard, ranks.shards)]
+    return {"model": {"w": w, "b": torch.arange(step)}, "optimizer": {}}
+
+
+def manifest(step: int, world: int) -> Manifest:
+    return Manifest(1, "0", "0", "hash", "tok", "data", step, step * 10, None, world)
+
+
+def troubled_saves(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    """Saves where the first rank sees the other's file late, never, and where the other's disk is full."""
+    saver = Checkpointer(folder, "model: {}\n", 10, ranks=ranks, rows={"w": 50})
+    told: dict[str, Any] = {}
+    real_size, real_flush, real_wait = checkpointer._size, checkpointer.flush, checkpointer._VISIBLE_SECONDS
+    began = time.monotonic()
+
+    def hidden(seconds: float) -> Callable[[Path], int]:
+        shown = time.monotonic() + seconds
+        return lambda path: -1 if "__1_" in path.name and time.monotonic() < shown else real_size(path)
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    for step, kind in enumerate(("fine", "late", "never", "full", "again"), 1):
+        checkpointer._size = hidden({"late": 0.6, "never": 60.0}.get(kind, 0.0))
+        checkpointer._VISIBLE_SECONDS = 0.3 if kind == "never" else real_wait
+        checkpointer.flush = full if kind == "full" and ranks.rank == 1 else real_flush
+        began = time.monotonic()
+        saver.start(slices(ranks, step), manifest(step, ranks.size))
+        (result,) = saver.finished(wait=True)
+        told[kind] = (result.error, time.monotonic() - began)
+    checkpointer._size, checkpointer.flush, checkpointer._VISIBLE_SECONDS = real_size, real_flush, real_wait
+    return told
+
+
+def memory(ranks: Ranks, config: HyMoConfig, folder: Path) -> list[int]:
+    """Resident bytes of this rank after each of 20 saves made while training goes on."""
+    sizes = []
+    trainer = Trainer(config, uneven(STEPS, config.training.seq_len), ranks=ranks)
+    ballast = torch.zeros(1 << 20)  # 4 MiB: a copy kept per save would show
+    saver = Checkpointer(folder, "", 2, ranks=ranks, rows=trainer.rows)
+    for step in range(1, 21):
+        state = trainer.state()
+        state["model"]["ballast"] = ballast
+        saver.start(state, manifest(step, ranks.size))
+        trainer.take_step(trainer.next_windows())
+        assert all(result.error == "" for result in saver.finished())
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            sizes.append(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    assert all(result.error == "" for result in saver.finished(wait=True))
+    return sizes
+
+
+def agreement(ranks: Ranks) -> dict[str, Any]:
+    """What ranks are told when one of them fails in work that all wait for."""
+    told: dict[str, Any] = {}
+
+    def refuse() -> None:
+        raise UsageError("no")
+
+    def on_last() -> int:
+        if ranks.rank == ranks.size - 1:
+            raise CheckpointError("gone")
+        return ranks.rank
+
+    for name, call in (("first", lambda: ranks.on_first(refuse)), ("everywhere", lambda: ranks.everywhere(on_last))):
+        try:
+            call()
+        except HymoError as error:
+            told[name] = (type(error).__name__, str(error), getattr(error, "usage", None))
+    told["sum"] = ranks.exchange([ranks.rank, 2**40])
+    return told
+
+
+def compiled(ranks: Ranks, config: HyMoConfig) -> dict[str, list[float]]:
+    """Losses of two steps of attention blocks as written and compiled, with each mode of recomputation."""
+    found = {}
+    config = derive_config(config, model={"mla_layers": [0, 1]})
+    for mode, compiles in (("none", False), ("none", True), ("selective", True), ("full", False)):
+        changed = derive_config(config, training={"activation_checkpointing": mode})
+        trainer = Trainer(changed, uneven(2, config.training.seq_len), ranks=ranks)
+        if compiles:
+            trainer.master.compile_units(backend="aot_eager")
+        losses = [trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(2)]
+        found[f"{mode}{', compiled' if compiles else ''}"] = losses
+    return found
+
+
+def precise(ranks: Ranks, config: HyMoConfig) -> dict[str, Any]:
+    """Six steps in bf16: losses, and the dtypes of what is kept."""
+    changed = derive_config(config, training={"param_dtype": "bfloat16"})
+    trainer = Trainer(changed, uneven(6, config.training.seq_len), ranks=ranks)
+    losses = [trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(6)]
+    return {"losses": losses, "dtypes": sorted({str(p.dtype) for p in trainer.parameters.values()})}
+
+
+def do(rank: int, groups: list[tuple[HyMoConfig, dict[str, tuple[str, dict[str, Any]]]]]) -> dict[str, Any]:
+    """Several tasks, grouped by the configuration that the ranks meet under: results by name."""
+    found = {}
+    for config, tasks in groups:
+        with open_ranks(config) as ranks:
+            done = {name: globals()[function](ranks, **arguments) for name, (function, arguments) in tasks.items()}
+            if ranks.size > 1:
+                dist.barrier()
+        os.environ["MASTER_PORT"] = str(int(os.environ.get("MASTER_PORT", "0")) + 1)  # the next group meets elsewhere
+        found.update(done if rank == 0 else {name: value for name, value in done.items() if name in ALL_RANKS})
+    return found
+
+
+ALL_RANKS = ("poisoned", "straight", "resumed", "normuon", "hsdp_normuon", "memory", "agreement", "saves", "troubled")
+"""Tasks of which every rank's result is kept."""

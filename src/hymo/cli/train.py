@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,8 +36,11 @@ def train(
         json: Write a summary as JSON.
     """
     from hymo.core.errors import UsageError
+    from hymo.core.launch import launched_ranks
     from hymo.core.load import CONFIG, RESUMABLE, derive_config, load_config, run_config
 
+    if launched_ranks() > 1:  # else PyTorch prints stacks of its own when a rank ends, over the error that matters
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if (config is None) == (resume is None):
         raise UsageError("train: give either a preset or YAML file, or --resume RUN.")
     if resume is not None:

@@ -39,6 +39,8 @@ class FailureWatch:
 
     def __init__(self, rank: int, store: Any, grace: float = GRACE_SECONDS) -> None:
         self._rank, self._store, self._grace = rank, store, grace
+        self._alone = False
+        """Whether the store's host is gone."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="ranks", daemon=True)
 
@@ -85,23 +87,30 @@ class FailureWatch:
 
     def _tell(self, text: str) -> str:
         """Write an error if there is none yet; returns the first."""
+        if self._alone:
+            return text
         try:
             found: bytes = self._store.compare_set(_KEY, "", text)
             return found.decode() or text
-        except Exception:  # its host is gone
+        except Exception:
+            self._alone = True
             return text
 
     def _first(self, wait: bool = False) -> str | None:
         """The first error of any rank, if it is known."""
         until = time.monotonic() + (_SETTLE_SECONDS if wait else 0.0)
-        while True:
-            with contextlib.suppress(Exception):
+        while not self._alone:
+            try:
                 if self._store.check([_KEY]):
                     text: str = self._store.get(_KEY).decode()
                     return text
+            except Exception:
+                self._alone = True
+                break
             if time.monotonic() >= until:
-                return None
+                break
             time.sleep(0.1)
+        return None
 
     def _look(self, store: Any) -> None:
         """Wait for the first failure of any rank, or for this one to end."""

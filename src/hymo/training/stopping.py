@@ -20,29 +20,36 @@ class Interrupted(KeyboardInterrupt):
     """A stop was asked for while waiting. Like Ctrl-C, so that whoever cleans up after that does."""
 
 
-class StopRequest:
-    """Within its context, SIGINT and SIGTERM set a flag; a second signal acts as if nobody listened.
-
-    Only the main thread can listen to signals. Elsewhere the context listens to none.
-    """
+class _Stop:
+    """A signal that asks for the end, once it is known."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._waiting = False
-        self._previous: dict[int, Any] = {}
 
     def __call__(self) -> bool:
         """Whether a stop was asked for."""
         return self.signal is not None
 
     def agree(self) -> bool:
-        """What all processes say: there is only this one."""
+        """The same, asked where all processes of a run ask it; here there is one."""
         return self()
 
     @property
     def exit_code(self) -> int:
         """128 + signal: 130 for SIGINT, 143 for SIGTERM; 0 if none came."""
         return 0 if self.signal is None else 128 + self.signal
+
+
+class StopRequest(_Stop):
+    """Within its context, SIGINT and SIGTERM set a flag; a second signal acts as if nobody listened.
+
+    Only the main thread can listen to signals. Elsewhere the context listens to none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting = False
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -86,16 +93,12 @@ class StopRequest:
             raise Interrupted
 
 
-class AgreedStop:
+class AgreedStop(_Stop):
     """The stop request of several ranks: a signal that one of them heard counts once all have been told of it."""
 
     def __init__(self, heard: StopRequest, ranks: Ranks) -> None:
+        super().__init__()
         self._heard, self._ranks = heard, ranks
-        self.signal: int | None = None
-
-    def __call__(self) -> bool:
-        """Whether all know that a stop was asked for."""
-        return self.signal is not None
 
     def agree(self) -> bool:
         """Ask all ranks, each of which calls this at the same place; whether any of them was asked to stop."""
