@@ -65,21 +65,15 @@ class Job:
             self.end()
         return found
 
-    def exits(self, timeout: float = 60) -> list[tuple[int | None, str]]:
-        """Exit code of each rank (None: it had to be ended), and what it wrote to stderr."""
+    def exits(self, timeout: float = 60) -> list[int | None]:
+        """Exit code of each rank; None if it had to be ended."""
         until = time.monotonic() + timeout
-        said = []
-        for pipe, process in zip(self.pipes, self.processes, strict=True):
+        codes = []
+        for process in self.processes:
             process.join(max(0.0, until - time.monotonic()))
-            text = ""
-            while pipe.poll():
-                try:
-                    text += str(pipe.recv()[1])
-                except EOFError:
-                    break
-            said.append((process.exitcode, text))
+            codes.append(process.exitcode)
         self.end()
-        return said
+        return codes
 
     def kill(self, *ranks: int) -> None:
         for rank in ranks:
@@ -107,6 +101,8 @@ def _enter(pipe: Connection, environment: dict[str, str], work: Callable[..., An
     torch.set_num_threads(1)
     try:
         pipe.send(("result", work(rank, *args)))
+    except SystemExit:
+        raise
     except BaseException:
         pipe.send(("failed", traceback.format_exc()))
         sys.exit(1)

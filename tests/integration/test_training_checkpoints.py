@@ -222,7 +222,7 @@ def test_a_damaged_checkpoint_is_told_once(folder: Path) -> None:
 
 
 def test_a_symlinked_checkpoint_is_read(folder: Path) -> None:
-    link = folder.parent / "latest"
+    link = folder.with_name(f"{folder.name}-latest")
     link.symlink_to(folder / "step-00000002")
     assert find_checkpoint(link)[1].step == 2
 

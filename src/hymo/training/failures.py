@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from hymo.core.errors import HymoError, RankError, TrainingError
 
-_KEY = "hymo/first_failure"
 _LOOK_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 """Time that a rank has to end by itself once another has failed."""
@@ -33,12 +32,13 @@ class FailureWatch:
 
     Args:
         rank: of this process.
-        store: that all ranks share.
-        grace: seconds, as `GRACE_SECONDS`.
+        store: that all ranks share. It may outlive them: a launcher that restarts them keeps it.
+        name: of this start, the same on all ranks and no other start's.
     """
 
-    def __init__(self, rank: int, store: Any, grace: float = GRACE_SECONDS) -> None:
-        self._rank, self._store, self._grace = rank, store, grace
+    def __init__(self, rank: int, store: Any, name: str) -> None:
+        self._rank, self._store, self._grace = rank, store, GRACE_SECONDS
+        self._key = f"hymo/first_failure/{name}"
         self._alone = False
         """Whether the store's host is gone."""
         self._ended = threading.Event()
@@ -56,7 +56,11 @@ class FailureWatch:
         if value is not None:
             # Nothing that a dead peer leaves behind may keep this process: not a group's threads, not a device.
             threading.Thread(target=self._insist, name="end", daemon=True).start()
-            self._raise_first(value)
+            try:
+                self._raise_first(value)
+            finally:
+                if self._rank == 0:  # it may be the store's host: let the others read what is there
+                    time.sleep(3 * _LOOK_SECONDS)
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -90,7 +94,7 @@ class FailureWatch:
         if self._alone:
             return text
         try:
-            found: bytes = self._store.compare_set(_KEY, "", text)
+            found: bytes = self._store.compare_set(self._key, "", text)
             return found.decode() or text
         except Exception:
             self._alone = True
@@ -101,8 +105,8 @@ class FailureWatch:
         until = time.monotonic() + (_SETTLE_SECONDS if wait else 0.0)
         while not self._alone:
             try:
-                if self._store.check([_KEY]):
-                    text: str = self._store.get(_KEY).decode()
+                if self._store.check([self._key]):
+                    text: str = self._store.get(self._key).decode()
                     return text
             except Exception:
                 self._alone = True
@@ -116,9 +120,9 @@ class FailureWatch:
         """Wait for the first failure of any rank, or for this one to end."""
         while not self._ended.wait(_LOOK_SECONDS):
             try:
-                if not store.check([_KEY]):
+                if not store.check([self._key]):
                     continue
-                first = store.get(_KEY).decode()
+                first = store.get(self._key).decode()
             except Exception:
                 first = "the process that the ranks meet at is gone"
             if self._ended.wait(self._grace):

@@ -8,6 +8,7 @@ no device is waited for and a save in flight never mixes with a step.
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import ConfigError, RankError, UsageError
+from hymo.core.errors import ConfigError, RankError, TrainingError, UsageError
 from hymo.core.launch import launched_ranks
 from hymo.training.device import resolve_device
 from hymo.training.failures import FailureWatch
@@ -194,6 +195,7 @@ def open_ranks(config: HyMoConfig) -> Iterator[Ranks]:
     Raises:
         ConfigError: as in `check_ranks`.
         UsageError: a device that is not there.
+        TrainingError: the others did not come.
         RankError: another rank failed first.
     """
     size = launched_ranks()
@@ -208,8 +210,16 @@ def open_ranks(config: HyMoConfig) -> Iterator[Ranks]:
     if cuda:
         torch.cuda.set_device(device)
     start = timedelta(minutes=config.training.start_timeout_minutes)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=start)
-    watch = FailureWatch(dist.get_rank(), dist.distributed_c10d._get_default_store())
+    name = [secrets.token_hex(8)]
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=start)
+        dist.broadcast_object_list(name, src=0, device=torch.device("cpu"))
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"{size} ranks did not meet within training.start_timeout_minutes "
+            f"({config.training.start_timeout_minutes:g}): {str(error).strip().splitlines()[0]}"
+        ) from error
+    watch = FailureWatch(dist.get_rank(), dist.distributed_c10d._get_default_store(), name[0])
     try:
         with watch:
             replicas = config.training.dp_replicate
