@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import itertools
 import math
 import os
 import time
@@ -194,7 +195,7 @@ def poisoned(ranks: Ranks, config: HyMoConfig) -> dict[str, Any]:
         if hook is not None:
             hook.remove()
         hashes.append(state_hash(trainer))
-    return {"events": events, "changed": [a != b for a, b in zip(hashes, hashes[1:], strict=False)]}
+    return {"events": events, "changed": [a != b for a, b in itertools.pairwise(hashes)]}
 
 
 def state_hash(trainer: Trainer, rng: bool = True) -> str:
@@ -227,7 +228,7 @@ def train(ranks: Ranks, config: HyMoConfig, until: int | None = None) -> dict[st
 def replicated(trainer: Trainer) -> bool:
     """Whether all that every rank holds whole is the same on each."""
     whole = {n: p.detach() for n, p in trainer.parameters.items() if n not in trainer.rows}
-    whole |= {n: b for n, b in trainer.master.named_buffers()}
+    whole |= dict(trainer.master.named_buffers())
     digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in whole.values())).hexdigest()
     return len(set(trainer.ranks.everywhere(lambda: digest))) == 1
 

@@ -335,7 +335,7 @@ def _compile_forward(module: nn.Module, **options: Any) -> None:
         trains = torch.is_grad_enabled() and context.telemetry is None
         return (compiled if trains else plain)(x, context, *cache)
 
-    module.forward = forward  # type: ignore[method-assign]
+    module.forward = forward
 
 
 def _moved(x: Tensor, device: torch.device) -> Tensor:

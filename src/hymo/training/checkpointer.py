@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.distributed.checkpoint.api import CheckpointException  # not an Exception
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 

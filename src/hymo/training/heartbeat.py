@@ -50,7 +50,9 @@ def heartbeat(
     with writing(folder):
         stacks = _of_rank(folder / STACKS, rank).open("a", encoding="utf-8")
     ended = threading.Event()
-    beats = _Beats(_of_rank(folder / HEARTBEAT, rank), step, stacks, None if hang_minutes is None else 60 * hang_minutes)
+    beats = _Beats(
+        _of_rank(folder / HEARTBEAT, rank), step, stacks, None if hang_minutes is None else 60 * hang_minutes
+    )
     thread = threading.Thread(target=beats.run, args=(ended, every), name="heartbeat", daemon=True)
     if _SIGNAL is not None:
         faulthandler.register(_SIGNAL, file=stacks, all_threads=True)

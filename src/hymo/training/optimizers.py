@@ -130,7 +130,7 @@ def _build_normuon(
         return None
     build: Callable[..., NorMuon] = NorMuon
     if shards is not None:
-        shapes = {held[name]: shards.shape(name) for name in partition.normuon}
+        shapes: dict[Tensor, torch.Size] = {held[name]: shards.shape(name) for name in partition.normuon}
         build = partial(ShardedNorMuon, shapes=shapes, ranks=ranks)
     return build(
         [{"params": named, "name": role.value, "initial_lr": config.muon_lr} for role, named in groups.items()],
@@ -147,4 +147,3 @@ def _build_normuon(
         blocks={held[name]: partition.blocks[name] for name in partition.normuon if name in partition.blocks},
         columns={held[name]: partition.columns[name] for name in partition.normuon if name in partition.columns},
     )
-

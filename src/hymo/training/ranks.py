@@ -236,4 +236,3 @@ def open_ranks(config: HyMoConfig) -> Iterator[Ranks]:
     finally:
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
-

@@ -145,9 +145,7 @@ def _inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
     loader = training_loader(config, open_split(config.run.data, "train", tokenizer))
     loader.require_steps(config.total_steps)
     heldout = open_split(config.run.data, "validation", tokenizer)
-    windows = EvaluationWindows(
-        heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len, tokenizer=tokenizer
-    )
+    windows = EvaluationWindows(heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len, tokenizer=tokenizer)
     return {"tokenizer": tokenizer, "loader": loader, "validation": windows}
 
 

@@ -83,7 +83,9 @@ class ShardedNorMuon(NorMuon):
         ranks: who holds the other slices.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float, *, shapes: Mapping[Tensor, torch.Size], ranks: Ranks, **rest: Any):
+    def __init__(
+        self, params: Iterable[Any], lr: float, *, shapes: Mapping[Tensor, torch.Size], ranks: Ranks, **rest: Any
+    ):
         self._shapes, self._ranks = dict(shapes), ranks
         self._plans: dict[int, list[list[_Item]]] = {}
         super().__init__(params, lr, **rest)

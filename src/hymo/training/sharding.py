@@ -2,8 +2,8 @@
 
 Each rank holds a row slice of every parameter in fp32, with its gradient and optimizer states: the masters. A pass
 gathers them in `param_dtype`, group after group, the next while one computes; gradients are summed over ranks in
-`reduce_dtype` and added up in fp32 slices. With replicas (HSDP) the slices of a replica are whole, and replicas sum what
-is left. The few parameters that must stay in fp32 are held whole by every rank.
+`reduce_dtype` and added up in fp32 slices. With replicas (HSDP) each replica slices the weights among its own ranks,
+and replicas sum their slices. The few parameters that must stay in fp32 are held whole by every rank.
 
 Optimizers see the slices as plain tensors (`local`): what is elementwise is exact for any slicing, and what is not
 (NorMuon, norms) says how it is put together.

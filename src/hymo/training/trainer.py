@@ -15,10 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hymo.core.accounting import flops_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, TrainingError
-from hymo.core.hardware import match_device
 from hymo.core.load import CONFIG, load_config, same_but_for_length
 from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
@@ -41,6 +39,7 @@ from hymo.training.scheduler import JointWSDScheduler
 from hymo.training.sharding import ShardedModel, as_shards
 from hymo.training.state import restore_rng, rng_names, training_state
 from hymo.training.stopping import AgreedStop, Interrupted, StopRequest
+from hymo.training.throughput import Meter
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class Trainer:
             DataError: a batch that the model cannot take.
         """
         cfg = self.config.training
-        meter = _Meter(self.config, self.device)
+        meter = Meter(self.config, self.device, self.ranks.size)
         self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
         if flags := flags_without_effect(self.config, self.device):
             self._event("without_effect", flags=", ".join(flags), reason=NO_EFFECT)
@@ -491,31 +490,3 @@ class Trainer:
     def _event(self, kind: str, **fields: Any) -> None:
         for callback in self.callbacks:
             callback.on_event(kind, fields)
-
-
-class _Meter:
-    """Throughput between two readings, validation and checkpoints excluded."""
-
-    def __init__(self, config: HyMoConfig, device: torch.device) -> None:
-        self._flops = flops_per_token(config.model, config.training.seq_len, mtp=config.model.mtp_depth > 0)
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-        self._hardware = match_device(name) if name else None
-        self._device = device
-        self.total_seconds = 0.0
-        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
-
-    def add(self, tokens: int, seconds: float, waited: float) -> None:
-        self.total_seconds += seconds
-        self._tokens += tokens
-        self._seconds += seconds
-        self._waited += waited
-
-    def read(self) -> dict[str, float]:
-        rate = self._tokens / max(self._seconds, 1e-9)
-        values = {"perf/tok_per_s": rate, "perf/data_wait": self._waited / max(self._seconds, 1e-9)}
-        if self._hardware is not None and self._hardware.peak:
-            values["perf/mfu"] = rate * self._flops / self._hardware.peak
-        if self._device.type == "cuda":
-            values["perf/mem_gb"] = torch.cuda.max_memory_allocated(self._device) / 1e9
-        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
-        return values
