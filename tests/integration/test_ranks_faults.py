@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -204,3 +205,55 @@ def test_torchrun_restarts_and_the_run_completes(config: HyMoConfig) -> None:
     assert [e["step"] for e in events if e["kind"] == "resume"] == [3]
     assert events[-1] == {**events[-1], "kind": "stop", "step": 10}
     assert find_checkpoint(run_folder(config))[1].world_size == 2
+
+
+GONE = """
+import os, threading, time
+if os.environ.get("LOCAL_RANK") == "1":
+    def die():
+        while not os.path.exists(os.environ["UNTIL"]):
+            time.sleep(0.01)
+        os.kill(os.getpid(), 9)
+    threading.Thread(target=die, daemon=True).start()
+"""
+
+
+@pytest.mark.heavy
+def test_the_recipe_goes_on_with_a_rank_less(config: HyMoConfig) -> None:
+    """Once there is a checkpoint the second rank's process is killed at every start, as where its device is gone."""
+    folder = Path(config.run.output_dir)
+    (folder / "sitecustomize.py").write_text(GONE)
+    recipe = ["bash", str(REPOSITORY / "launch" / "torchrun.sh"), "2", "CONFIG"]
+    until = str(run_folder(config) / CHECKPOINTS / "step-00000003" / "manifest.json")
+    config = derive_config(config, scheduler={"total_steps": 60})
+    place = {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), "UNTIL": until, "RESTARTS": "1"}
+    told = torchrun(config, recipe, PYTHON=sys.executable, **place)
+    assert "going on with 1" in told
+    events = read_jsonl(run_folder(config) / "events.jsonl")
+    assert events[-1] == {**events[-1], "kind": "stop", "step": 60}
+    starts = json.loads((run_folder(config) / "env.json").read_text())
+    assert starts[-1]["step"] >= 3
+    assert find_checkpoint(run_folder(config))[1].world_size == 1
+    train = [r for r in read_metrics(run_folder(config)) if r["split"] == "train"]
+    assert [r["step"] for r in train] == list(range(1, 61))
+
+
+@pytest.mark.heavy
+def test_the_recipe_stops_on_request_and_refuses_what_does_not_divide(config: HyMoConfig) -> None:
+    path = Path(config.run.output_dir) / "c.yaml"
+    path.write_text(dump_config(derive_config(config, scheduler={"total_steps": 2000}, training={"max_epochs": 10})))
+    recipe = ["bash", str(REPOSITORY / "launch" / "torchrun.sh")]
+    variables = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    refused = subprocess.run([*recipe, "3", str(path)], env=variables, capture_output=True, text=True, check=False)
+    assert (refused.returncode, "3 ranks do not divide" in refused.stderr) == (2, True)
+    with subprocess.Popen([*recipe, "2", str(path)], env=variables) as process:
+        until = time.monotonic() + 60
+        while steps(config) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        began = time.monotonic()
+        process.terminate()
+        assert process.wait(40) == 143
+    assert time.monotonic() - began < 20
+    (event,) = [e for e in read_jsonl(run_folder(config) / "events.jsonl") if e["kind"] == "interrupted"]
+    assert find_checkpoint(run_folder(config))[1].step == event["step"] >= 3

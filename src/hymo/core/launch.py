@@ -18,3 +18,8 @@ def launched_rank() -> int:
 def local_rank() -> int:
     """Number of this process on its machine, from 0: which device is its own."""
     return int(os.environ.get("LOCAL_RANK", "0")) if launched_ranks() > 1 else 0
+
+
+def start_number() -> int:
+    """How often the launcher has restarted these processes."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

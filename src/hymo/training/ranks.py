@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, RankError, TrainingError, UsageError
-from hymo.core.launch import launched_ranks
+from hymo.core.launch import launched_ranks, start_number
 from hymo.training.device import resolve_device
 from hymo.training.failures import FailureWatch
 
@@ -212,7 +212,11 @@ def open_ranks(config: HyMoConfig) -> Iterator[Ranks]:
     start = timedelta(minutes=config.training.start_timeout_minutes)
     name = [secrets.token_hex(8)]
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=start)
+        store, rank, _ = next(dist.rendezvous("env://", timeout=start))
+        # A launcher that restarts ranks may keep the store, and with it what earlier ones wrote about themselves.
+        store = dist.PrefixStore(f"start-{start_number()}-{size}", store)
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=start)
         dist.broadcast_object_list(name, src=0, device=torch.device("cpu"))
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
