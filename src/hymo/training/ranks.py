@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, RankError, TrainingError, UsageError
@@ -212,9 +214,9 @@ def open_ranks(config: HyMoConfig) -> Iterator[Ranks]:
     start = timedelta(minutes=config.training.start_timeout_minutes)
     name = [secrets.token_hex(8)]
     try:
-        store, rank, _ = next(dist.rendezvous("env://", timeout=start))
+        store, rank, _ = next(rendezvous("env://", timeout=start))
         # A launcher that restarts ranks may keep the store, and with it what earlier ones wrote about themselves.
-        store = dist.PrefixStore(f"start-{start_number()}-{size}", store)
+        store = PrefixStore(f"start-{start_number()}-{size}", store)
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=start)
         dist.broadcast_object_list(name, src=0, device=torch.device("cpu"))
