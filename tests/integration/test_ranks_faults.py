@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -257,3 +258,27 @@ def test_the_recipe_stops_on_request_and_refuses_what_does_not_divide(config: Hy
     assert time.monotonic() - began < 20
     (event,) = [e for e in read_jsonl(run_folder(config) / "events.jsonl") if e["kind"] == "interrupted"]
     assert find_checkpoint(run_folder(config))[1].step == event["step"] >= 3
+
+
+@pytest.mark.heavy
+def test_the_commands_of_the_guide_run(tmp_path: Path, dataset: Path) -> None:
+    text = (REPOSITORY / "docs" / "distributed.md").read_text()
+    commands = text.split("```sh\n")[1].split("```")[0].splitlines()
+    assert len(commands) == 3
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "books").symlink_to(dataset)
+    (tmp_path / "launch").symlink_to(REPOSITORY / "launch")
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON": sys.executable}
+    variables |= {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    for name, command in zip(("torchrun", "recipe", "bench"), commands, strict=True):
+        words = [*shlex.split(command), "--set", "scheduler.total_steps=12", "--set", f"run.name={name}"]
+        words += ["--set", "run.device=cpu"]
+        done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stderr[-2000:]}"
+        if name == "bench":
+            assert "2 x cpu" in done.stdout
+        else:
+            assert find_checkpoint(tmp_path / "runs" / name)[1].world_size == 2

@@ -106,7 +106,7 @@ def evaluate(
     was_training = model.training
     model.eval()
     rank, size = (0, 1) if share is None else (share.rank, share.size)
-    count = -(-windows.n_rows // batch_size)
+    count = -(-windows.n_rows // max(batch_size, 1))  # `batches` refuses 0
     depth = model.config.mtp_depth if acceptance else 0
     table = torch.zeros(count, 3 + 2 * depth, dtype=torch.float64)  # nats, tokens, bytes; agreed and judged by head
     mine = windows.batches(batch_size, rank=rank, world=size)
@@ -128,8 +128,7 @@ def evaluate(
     nats = 0.0
     for row in rows:
         nats += row[0]
-    sums = [int(sum(column)) for column in zip(*(row[1:] for row in rows), strict=True)]
-    tokens, n_bytes, *drafts = sums
+    tokens, n_bytes, *drafts = (int(sum(row[place] for row in rows)) for place in range(1, table.shape[1]))
     rates = [agreed / max(judged, 1) for agreed, judged in zip(drafts[0::2], drafts[1::2], strict=True)]
     return Perplexity(nats, tokens, n_bytes, tuple(rates))
 
