@@ -4,8 +4,8 @@
     torchrun --standalone --nproc-per-node 2 benchmarks/checkpoint.py --config hymo_small
 
 Random tokens, short sequences: the step does not matter here, only what a save adds to it. `stall` is the call that
-starts a save, which copies this rank's tensors to memory that is kept for the next save; `written` is from there until it
-has been read back. `step` and `step_beside` are steps without and with a save being written.
+starts a save, which copies this rank's tensors to memory that is kept for the next save; `written` is from there until
+it has been read back. `step` and `step_beside` are steps without and with a save being written.
 """
 
 from __future__ import annotations

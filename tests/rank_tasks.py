@@ -20,7 +20,7 @@ import torch.distributed as dist
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, HymoError, UsageError
 from hymo.core.load import derive_config, load_config
-from hymo.models.checkpoint import Manifest
+from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.models.moe import DeepSeekMoE
 from hymo.training import checkpointer
 from hymo.training.checkpointer import Checkpointer
@@ -278,6 +278,44 @@ def troubled_saves(ranks: Ranks, folder: Path) -> dict[str, Any]:
     return told
 
 
+def boundaries(ranks: Ranks, folder: Path) -> list[tuple[int, int, str, int]]:
+    """Saves in which the n-th write operation of one rank fails, whatever it is, until none is left to fail.
+
+    Returns (rank, n, error, step of the newest whole checkpoint) of each save; its own step is its place, from 1.
+    """
+    saver = Checkpointer(folder, "model: {}\n", 1000, ranks=ranks, rows={"w": 50})
+    owners = [(os, "fsync"), (Path, "write_text"), (Path, "rename"), (Path, "mkdir")]
+    originals = [getattr(owner, name) for owner, name in owners]
+    left = {"until": 0}
+
+    def guard(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            left["until"] -= 1
+            if left["until"] == -1:
+                raise OSError(28, "No space left on device")
+            return original(*args, **kwargs)
+
+        return call
+
+    told: list[tuple[int, int, str, int]] = []
+    for victim in range(ranks.size):
+        for place in range(100):
+            left["until"] = place if ranks.rank == victim else 10**9
+            for (owner, name), original in zip(owners, originals, strict=True):
+                setattr(owner, name, guard(original))
+            saver.start(slices(ranks, len(told) + 1), manifest(len(told) + 1, ranks.size))
+            (result,) = saver.finished(wait=True)
+            for (owner, name), original in zip(owners, originals, strict=True):
+                setattr(owner, name, original)
+            whole = ranks.on_first(lambda: next((m.step for _, m in verified(list_checkpoints(folder), print)), 0))
+            leftovers = ranks.on_first(lambda: [path.name for path in folder.glob(".tmp-*")])
+            assert not leftovers, leftovers
+            told.append((victim, place, result.error, whole))
+            if result.error == "":
+                break
+    return told
+
+
 def memory(ranks: Ranks, config: HyMoConfig, folder: Path) -> list[int]:
     """Resident bytes of this rank after each of 20 saves made while training goes on."""
     sizes = []
@@ -353,5 +391,16 @@ def do(rank: int, groups: list[tuple[HyMoConfig, dict[str, tuple[str, dict[str, 
     return found
 
 
-ALL_RANKS = ("poisoned", "straight", "resumed", "normuon", "hsdp_normuon", "memory", "agreement", "saves", "troubled")
+ALL_RANKS = {
+    "agreement",
+    "boundaries",
+    "hsdp_normuon",
+    "memory",
+    "normuon",
+    "poisoned",
+    "resumed",
+    "saves",
+    "straight",
+    "troubled",
+}
 """Tasks of which every rank's result is kept."""

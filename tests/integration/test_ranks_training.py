@@ -67,7 +67,7 @@ def worlds(odd: HyMoConfig) -> dict[int, list[dict[str, Any]]]:
             "memory": ("memory", {"config": odd, "folder": saves / "memory"}),
             "agreement": ("agreement", {}),
             "troubled": ("troubled_saves", {"folder": saves / "troubled"}),
-        })]),
+        }), (replicated, {"copies": ("curve", {"config": replicated, "steps": 3})})]),
         (3, [(odd, {**always, "23": go("r23")})]),
         (1, [(odd, {"121": go("r121")})]),
     ]  # fmt: skip
@@ -83,6 +83,12 @@ def losses(records: list[dict[str, Any]], name: str = "train/loss") -> list[floa
     return [record[name] for record in records if name in record]
 
 
+def farthest(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Largest relative difference of the losses of any step."""
+    want, got = np.array(losses(one["records"])), np.array(losses(other["records"]))
+    return float(np.max(np.abs(got - want) / want))
+
+
 @pytest.mark.parametrize("size", WORLDS[1:])
 def test_the_curve_is_that_of_one_process(worlds: dict[int, Any], size: int) -> None:
     one, many = worlds[1][0]["curve"], worlds[size][0]["curve"]
@@ -93,9 +99,9 @@ def test_the_curve_is_that_of_one_process(worlds: dict[int, Any], size: int) -> 
     for name, value in one["records"][0].items():
         assert many["records"][0][name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
     assert many["tokens"] == one["tokens"] == tasks.STEPS * tasks.ROWS * 32
-    for name, weight in one["weights"].items():
-        difference = np.linalg.norm(many["weights"][name] - weight) / np.linalg.norm(weight)
-        assert difference < 1e-4, f"{name}: {difference}"
+    apart = {n: np.linalg.norm(many["weights"][n] - w) / np.linalg.norm(w) for n, w in one["weights"].items()}
+    print(f"{size} ranks, fp32: loss {farthest(one, many):.1e} apart, weights {max(apart.values()):.1e}")
+    assert max(apart.values()) < 1e-4, apart
     np.testing.assert_array_equal(many["bias"], one["bias"])
 
 
@@ -120,14 +126,21 @@ def test_tokens_go_to_the_same_experts(worlds: dict[int, Any], size: int) -> Non
 
 
 def test_newton_schulz_in_bf16_keeps_the_loss(worlds: dict[int, Any]) -> None:
-    one, two = (losses(worlds[size][0]["rounded"]["records"]) for size in (1, 2))
-    np.testing.assert_allclose(two, one, rtol=1e-4)
+    one, two = worlds[1][0]["rounded"], worlds[2][0]["rounded"]
+    print(f"2 ranks, bf16 Newton-Schulz: loss {farthest(one, two):.1e} apart")
+    assert farthest(one, two) < 1e-4
 
 
 @pytest.mark.parametrize("size", WORLDS[1:])
 def test_sharded_normuon_is_normuon(worlds: dict[int, Any], size: int) -> None:
     """Prime sizes, matrices with fewer rows than ranks, fused and stacked ones, missing and zero gradients."""
     assert max(result["normuon"] for result in worlds[size]) < 1e-6
+
+
+def test_whole_replicas_train_the_same(worlds: dict[int, Any]) -> None:
+    """As many replicas as ranks: nothing is sliced."""
+    one, two = worlds[1][0]["curve"], worlds[2][0]["copies"]
+    np.testing.assert_allclose(losses(two["records"]), losses(one["records"])[:3], rtol=1e-5)
 
 
 def test_replicas_of_shards_train_the_same(worlds: dict[int, Any], odd: HyMoConfig) -> None:
@@ -232,6 +245,22 @@ def test_a_shared_file_system_may_be_slow_or_fail(worlds: dict[int, Any], odd: H
     folder = run_folder(odd).parent / "troubled"
     assert find_checkpoint(folder)[1].step == 5
     assert sorted(path.name for path in folder.iterdir()) == [f"step-{step:08d}" for step in (1, 2, 5)]
+
+
+def test_a_failure_at_every_write_boundary_of_either_rank_leaves_the_last_good_one(
+    odd: HyMoConfig, tmp_path: Path
+) -> None:
+    plan = [(odd, {"boundaries": ("boundaries", {"folder": tmp_path})})]
+    first, last = (result["boundaries"] for result in run_ranks(2, tasks.do, plan))
+    assert [(*row[:2], row[2] == "", row[3]) for row in first] == [(*row[:2], row[2] == "", row[3]) for row in last]
+    newest = 0
+    for step, (_, _, error, whole) in enumerate(first, 1):
+        assert whole in (newest, step)  # its own, if it failed after the rename
+        assert error == "" or "No space left" in error
+        newest = whole
+    print(len(first), "saves:", first)
+    assert [victim for victim, _, error, _ in first if error == ""] == [0, 1]
+    assert len(first) >= 12
 
 
 def test_ranks_that_do_not_divide_are_refused(odd: HyMoConfig) -> None:

@@ -68,7 +68,7 @@ class Trainer:
         validation: held-out windows, or None.
         checkpointer: where to save, or None.
         callbacks: sinks for metrics and events.
-        model: a model to train; built from the configuration if None.
+        model: a model to train, with equal values on every rank; built from the configuration if None.
         config_hash: hash that a checkpoint must carry to be resumed.
         tokenizer: fingerprint of the tokenizer, kept in checkpoints.
         profiles: folder for what `training.profile_steps` asks for; None records nothing.
@@ -236,11 +236,10 @@ class Trainer:
         """What identifies the last batch, for `hymo replay` to compare with; only a loader's can be rebuilt."""
         if self.loader is None or not self.ranks.first:
             return {}
-        if self.ranks.size == 1:
-            return {"data/hash": batch_digest(self._loaded)}
-        pieces = self._micro_batches * self.ranks.size
-        whole = [self.loader.batch_at(self.step - 1, micro=i, n_micro=pieces) for i in range(pieces)]
-        return {"data/hash": batch_digest(whole)}
+        loaded = self._loaded
+        if self.ranks.size > 1:  # this rank has built a part of it
+            loaded = self.loader.pieces_of(self.step - 1, self._micro_batches * self.ranks.size)
+        return {"data/hash": batch_digest(loaded)}
 
     def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], bool]:
         """Forward, backward and update over one global batch: what is worth recording, and whether it trained."""
