@@ -51,6 +51,7 @@ def odd_config(folder: Path, data: Path) -> HyMoConfig:
             "moe_inter_dim": 31,
             "n_heads": 3,
             "n_kv_groups": 1,
+            "mtp_depth": 1,
         },
         optimizer={"ns_dtype": "float32"},
         scheduler={"total_steps": STEPS},

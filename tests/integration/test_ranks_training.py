@@ -92,7 +92,7 @@ def farthest(one: dict[str, Any], other: dict[str, Any]) -> float:
 @pytest.mark.parametrize("size", WORLDS[1:])
 def test_the_curve_is_that_of_one_process(worlds: dict[int, Any], size: int) -> None:
     one, many = worlds[1][0]["curve"], worlds[size][0]["curve"]
-    for name in ("train/loss", "train/mtp_1", "train/mtp_2", "train/grad_norm"):
+    for name in ("train/loss", "train/mtp_1", "train/grad_norm"):
         np.testing.assert_allclose(losses(many["records"], name), losses(one["records"], name), rtol=1e-5)
     assert losses(one["records"])[-1] < losses(one["records"])[0] - 0.1
     assert many["records"][0].keys() == one["records"][0].keys()
