@@ -1,8 +1,11 @@
-"""The training step of presets on one device, on real batches.
+"""The training step of presets on one device or several, on real batches.
 
     python benchmarks/train.py --data DATA --config hymo_750m --set run.tokenizer=TOKENIZER --json train.json
+    torchrun --standalone --nproc-per-node 2 benchmarks/train.py --data DATA --config hymo_750m --json train-x2.json
+    python benchmarks/train.py --ranks 2 --data DATA --variant fsdp: --variant hsdp:training.dp_replicate=2
 
-Several `--variant NAME:field=value,...` are measured one after the other, each in a process of its own.
+Several `--variant NAME:field=value,...` are measured one after the other, each in processes of its own: `--ranks` of
+them, started by torchrun. Under torchrun itself the first rank prints and writes.
 """
 
 from __future__ import annotations
@@ -14,14 +17,17 @@ import sys
 from pathlib import Path
 
 from environment import environment
+from hymo.core.launch import launched_rank
 
 
 def measure(arguments: argparse.Namespace, overrides: list[str]) -> dict[str, object]:
     from hymo.core.load import load_config
     from hymo.training.bench import bench_training
+    from hymo.training.ranks import open_ranks
 
     config = load_config(arguments.config, [f"run.data={arguments.data}", *overrides])
-    return bench_training(config, seconds=arguments.seconds, warmup=arguments.warmup).to_dict()
+    with open_ranks(config) as ranks:
+        return bench_training(config, seconds=arguments.seconds, warmup=arguments.warmup, ranks=ranks).to_dict()
 
 
 def main() -> None:
@@ -32,16 +38,31 @@ def main() -> None:
     parser.add_argument("--variant", action="append", default=[], help="NAME:field=value,field=value")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=1, help="processes of each variant")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if not arguments.variant:
-        print(json.dumps(measure(arguments, arguments.overrides)))
+        row = measure(arguments, arguments.overrides)
+        if launched_rank() == 0:
+            print(json.dumps(row))
+            if arguments.json:
+                report = {"environment": environment(), "rows": [row]}
+                arguments.json.write_text(json.dumps(report, indent=1) + "\n")
         return
     rows = []
     for variant in arguments.variant:
         name, _, fields = variant.partition(":")
         overrides = [*arguments.overrides, *filter(None, fields.split(","))]
-        command = [sys.executable, __file__, "--config", arguments.config, "--data", arguments.data]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(arguments.ranks)]
+        command = [
+            sys.executable,
+            *(launcher if arguments.ranks > 1 else []),
+            __file__,
+            "--config",
+            arguments.config,
+            "--data",
+            arguments.data,
+        ]
         command += ["--seconds", str(arguments.seconds), "--warmup", str(arguments.warmup)]
         command += [word for override in overrides for word in ("--set", override)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -53,8 +74,8 @@ def main() -> None:
         rows.append(row)
         print(
             f"{name}: {row['tokens_per_second']:,.0f} tok/s, {row['ms_per_step']:,.0f} ms a step, "
-            f"MFU {row['mfu'] or 0:.3f}, {row['peak_memory_gb'] or 0:.1f} GB, loss {row['loss_first']:.3f} to "
-            f"{row['loss_last']:.3f}, warm-up {row['warmup_seconds']:.0f} s",
+            f"{row['ranks']} ranks, MFU {row['mfu'] or 0:.3f}, {row['peak_memory_gb'] or 0:.1f} GB, "
+            f"loss {row['loss_first']:.3f} to {row['loss_last']:.3f}, warm-up {row['warmup_seconds']:.0f} s",
             flush=True,
         )
         for kind, spent in row["parts_ms"].items():

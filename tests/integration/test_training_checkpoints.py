@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import rank_tasks
 from hymo.core.errors import CheckpointError, UsageError
 from hymo.models.checkpoint import Manifest, find_checkpoint, list_checkpoints, read_manifest, verify
 from hymo.training.checkpointer import Checkpointer
+from rank_helpers import run_ranks
 from training_helpers import SmallDisk
 
 
@@ -37,8 +39,22 @@ def save(saver: Checkpointer, step: int, *pinned: int) -> str:
     return result.error
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def of_two_ranks(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
+    """The same three checkpoints, each of them written by two ranks."""
+    folder = tmp_path_factory.mktemp("two-ranks") / "saved"
+    config = rank_tasks.odd_config(folder, dataset)
+    for result in run_ranks(2, rank_tasks.do, [(config, {"saves": ("saves", {"folder": folder})})]):
+        assert result["saves"] == ["", "", ""]
+    return folder
+
+
+@pytest.fixture(params=["one process", "two ranks"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Checkpoints 1, 2 and 3."""
+    if request.param == "two ranks":
+        shutil.copytree(request.getfixturevalue("of_two_ranks"), tmp_path, dirs_exist_ok=True)
+        return tmp_path
     saver = checkpointer(tmp_path)
     for step in (1, 2, 3):
         assert save(saver, step) == ""
@@ -57,12 +73,14 @@ def flip(path: Path) -> None:
 
 
 def tensor_file(checkpoint: Path) -> Path:
-    return next(checkpoint.glob("*.distcp"))
+    """The last rank's file."""
+    return max(checkpoint.glob("*.distcp"))
 
 
-def tensor_file_folder(checkpoint: Path) -> None:
-    """A folder where the tensor file was: reading it fails, and not for being absent."""
-    (checkpoint / "__0_0.distcp").mkdir()
+def unreadable(file: Path) -> None:
+    """A folder where the file was: reading it fails, and not for being absent."""
+    file.unlink()
+    file.mkdir()
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -79,7 +97,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "its own checksum differs",
     ),
-    "unreadable file": (lambda c: (tensor_file(c).unlink(), tensor_file_folder(c)), "cannot be read"),
+    "unreadable file": (lambda c: unreadable(tensor_file(c)), "cannot be read"),
     "another format version": (
         lambda c: (c / "manifest.json").write_text(json.dumps({"format_version": 99})),
         "format version 99",
@@ -204,7 +222,7 @@ def test_a_damaged_checkpoint_is_told_once(folder: Path) -> None:
 
 
 def test_a_symlinked_checkpoint_is_read(folder: Path) -> None:
-    link = folder.parent / "latest"
+    link = folder.with_name(f"{folder.name}-latest")
     link.symlink_to(folder / "step-00000002")
     assert find_checkpoint(link)[1].step == 2
 
@@ -277,6 +295,18 @@ def test_a_failed_save_is_told_at_the_next_look(folder: Path, monkeypatch: pytes
     (result,) = saver.finished()
     assert (result.path, result.step) == (None, 4)
     assert saver.finished() == []
+
+
+def test_two_ranks_wrote_a_file_each_and_any_number_reads_them(of_two_ranks: Path) -> None:
+    from hymo.models.checkpoint import load_tensors
+
+    checkpoint = of_two_ranks / "step-00000003"
+    assert sorted(path.name for path in checkpoint.glob("*.distcp")) == ["__0_0.distcp", "__1_0.distcp"]
+    assert verify(checkpoint).world_size == 2
+    loaded = {"model": {"w": torch.empty(50, 3), "b": torch.empty(3, dtype=torch.int64)}}
+    load_tensors(checkpoint, loaded)
+    assert torch.equal(loaded["model"]["w"], torch.full((50, 3), 3.0))
+    assert torch.equal(loaded["model"]["b"], torch.arange(3))
 
 
 def test_what_is_saved_is_the_moment_of_the_call(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hymo.data import ByteTokenizer, EvaluationWindows, open_split
 from hymo.evaluation.perplexity import evaluate
 from hymo.inference import Engine, Sampling
 from hymo.models.checkpoint import Manifest
-from hymo.training.checkpointer import Checkpointer, training_state
+from hymo.training.checkpointer import Checkpointer
 from hymo.training.run import open_run
 
 
@@ -48,7 +48,7 @@ def test_two_hundred_steps_need_no_more_than_sixty(small: HyMoConfig) -> None:
 
 def test_twenty_saves_need_no_more_than_two(small: HyMoConfig, tmp_path: Path) -> None:
     with open_run(small) as trainer:
-        state = training_state(trainer.master, trainer.optimizers)
+        state = trainer.state()
         state["model"]["ballast"] = torch.zeros(4 << 20)  # 16 MiB: a copy kept per save would show
         saver = Checkpointer(tmp_path / "saves", "", 2)
         sizes = []

@@ -19,7 +19,6 @@ from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, dump_config
 from hymo.models.checkpoint import find_checkpoint
 from hymo.training import Trainer
-from hymo.training.checkpointer import training_state
 from hymo.training.metrics import read_jsonl, read_metrics
 from hymo.training.run import open_run, run_folder
 
@@ -37,7 +36,7 @@ def state_hash(trainer: Trainer) -> str:
         else:
             digest.update(path.encode() + value.detach().cpu().contiguous().numpy().tobytes())
 
-    add(training_state(trainer.master, trainer.optimizers), "")
+    add(trainer.state(), "")
     return digest.hexdigest()
 
 

@@ -441,10 +441,9 @@ def test_a_full_disk_costs_records_and_not_the_run(tmp_path: Path, capsys: pytes
     assert [event["kind"] for event in read_jsonl(tmp_path / "events.jsonl")] == ["checkpoint_failed"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("spike_rewind", True), ("dp_replicate", 2), ("reduce_dtype", "bfloat16")])
-def test_a_field_without_effect_is_refused(small: HyMoConfig, name: str, value: Any) -> None:
-    config = derive_config(small, training={name: value})
-    with pytest.raises(UsageError, match=rf"training\.{name}: .*later version"), open_run(config):
+def test_a_field_without_effect_is_refused(small: HyMoConfig) -> None:
+    config = derive_config(small, training={"spike_rewind": True})
+    with pytest.raises(UsageError, match=r"training\.spike_rewind: .*later version"), open_run(config):
         pass
 
 

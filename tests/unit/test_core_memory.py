@@ -81,8 +81,10 @@ def test_shards_split_all_but_the_compute_copy() -> None:
     assert training_memory(replicated, 4).masters == one.masters // 2
 
 
-def test_fp32_needs_no_second_copy() -> None:
-    assert training_memory(load_config("hymo_demo")).weights == 0
+def test_fp32_needs_no_second_copy_on_one_rank() -> None:
+    config = load_config("hymo_demo")
+    assert training_memory(config).weights == 0
+    assert training_memory(config, 2).weights == training_memory(config).masters  # gathered from the slices
 
 
 def test_checkpointing_saves_memory_in_order() -> None:

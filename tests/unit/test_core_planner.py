@@ -38,8 +38,12 @@ def test_another_number_of_devices_keeps_the_step() -> None:
     assert result.tokens_per_step == 524_288
     assert result.grad_accum_steps == 32
     assert result.communication_bytes == 0
-    # Two gathers of bf16 weights and one fp32 reduction per forward pass, 3/4 of each from other ranks.
-    assert plan(FLAGSHIP, gpus=4).communication_bytes == 8 * 8 * 1_128_090_624 * 3 // 4
+    # One gather of bf16 weights, an fp32 reduction per forward pass, and a quarter of NorMuon's matrices twice in fp32;
+    # 3/4 of each from other ranks.
+    muon = 2 * 4 * 226_689_024 // 4
+    assert plan(FLAGSHIP, gpus=4).communication_bytes == ((2 + 8 * 4) * 1_128_090_624 + muon) * 3 // 4
+    always = derive_config(FLAGSHIP, training={"reshard_after_forward": True})
+    assert plan(always, gpus=4).communication_bytes == ((16 * 2 + 8 * 4) * 1_128_090_624 + muon) * 3 // 4
 
 
 def test_without_a_device_nothing_is_invented() -> None:

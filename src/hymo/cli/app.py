@@ -13,7 +13,8 @@ from typing import TextIO
 from cyclopts import App, CycloptsError
 
 from hymo import __version__
-from hymo.core.errors import HymoError, UsageError
+from hymo.core.errors import HymoError, RankError, UsageError
+from hymo.core.launch import launched_rank, launched_ranks
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: success, a run that failed, a wrong request, Ctrl-C."""
@@ -75,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         return _fail(str(error), USAGE, debug)
+    except RankError as error:
+        return _fail(f"ended after {error}", USAGE if error.usage else FAILED, debug)
     except HymoError as error:
         return _fail(str(error), USAGE if isinstance(error, UsageError) else FAILED, debug)
     except KeyboardInterrupt:
@@ -134,5 +137,6 @@ def _show_warning(
 def _fail(message: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print(f"error: {message}", file=sys.stderr)
+    where = f"rank {launched_rank()}: " if launched_ranks() > 1 else ""
+    print(f"error: {where}{message}", file=sys.stderr)
     return code

@@ -26,7 +26,8 @@ def train(
 ) -> None:
     """Measure the training step on real batches: throughput, utilisation, memory, and where a step's time goes.
 
-    Nothing is saved. The first steps (compilation) are left out of the figures and reported on their own.
+    Under torchrun it measures all ranks together. Nothing is saved. The first steps (compilation) are left out of the
+    figures and reported on their own.
 
     Args:
         config: Preset or YAML file.
@@ -39,11 +40,15 @@ def train(
     """
     from hymo.core.load import derive_config, load_config
     from hymo.training.bench import bench_training
+    from hymo.training.ranks import open_ranks
 
     resolved = load_config(config, overrides)
     if data is not None:
         resolved = derive_config(resolved, run={"data": str(data)})
-    result = bench_training(resolved, seconds=seconds, warmup=warmup, breakdown=breakdown)
+    with open_ranks(resolved) as ranks:
+        result = bench_training(resolved, seconds=seconds, warmup=warmup, breakdown=breakdown, ranks=ranks)
+    if not ranks.first:
+        return
     if json:
         print_json(result.to_dict())
         return
@@ -59,7 +64,8 @@ def train(
         rows.append(("utilisation of the bf16 peak", f"{100 * result.mfu:.1f} %"))
     if result.peak_memory_gb is not None:
         rows.append(("peak memory", f"{result.peak_memory_gb:.1f} GB"))
-    print_table(f"{result.config} on {result.device}", ("item", "value"), rows)
+    where = result.device if result.ranks == 1 else f"{result.ranks} x {result.device}"
+    print_table(f"{result.config} on {where}", ("item", "value"), rows)
     if result.parts_ms:
         parts = [(name, f"{ms:,.2f}", f"{100 * ms / result.ms_per_step:.1f}") for name, ms in result.parts_ms.items()]
         parts.append(("waiting for launches", f"{result.idle_ms or 0:,.2f}", ""))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from pathlib import Path
 
 from hymo.cli.options import Json, Overrides
@@ -22,6 +24,8 @@ def train(
     `--resume RUN --set scheduler.total_steps=N` lengthens a run: it goes on at the peak rate from its newest checkpoint
     of the stable phase and decays at the new end; later checkpoints move aside. `training.keep_stable` keeps one.
 
+    `torchrun --nproc-per-node N -m hymo train CONFIG` trains the same on N ranks; docs/distributed.md says how.
+
     Ctrl-C (or SIGTERM) saves a checkpoint after the running step and exits with 130 (143); a second one exits at once.
 
     Args:
@@ -32,8 +36,11 @@ def train(
         json: Write a summary as JSON.
     """
     from hymo.core.errors import UsageError
+    from hymo.core.launch import launched_ranks
     from hymo.core.load import CONFIG, RESUMABLE, derive_config, load_config, run_config
 
+    if launched_ranks() > 1:  # else PyTorch prints stacks of its own when a rank ends, over the error that matters
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if (config is None) == (resume is None):
         raise UsageError("train: give either a preset or YAML file, or --resume RUN.")
     if resume is not None:
@@ -57,14 +64,16 @@ def train(
     if data is not None:
         resolved = derive_config(resolved, run={"data": str(data)})
 
+    from hymo.training.ranks import open_ranks
     from hymo.training.run import open_run, run_folder
     from hymo.training.view import RunView
 
-    with (
-        RunView(resolved.total_steps, resolved.run.name) as view,
-        open_run(resolved, [view], extend=resume is not None) as trainer,
-    ):
-        result = trainer.train()
+    with open_ranks(resolved) as ranks, ExitStack() as shown:
+        views = [shown.enter_context(RunView(resolved.total_steps, resolved.run.name))] if ranks.first else []
+        with open_run(resolved, views, extend=resume is not None, ranks=ranks) as trainer:
+            result = trainer.train()
+    if not ranks.first:
+        return result.exit_code
     folder = run_folder(resolved)
     summary = {
         "run": str(folder),

@@ -340,7 +340,13 @@ class TrainingConfig:
     moe_mixed_precision: bool = True
     """Run expert matmuls in bf16 whatever the block's dtype; CUDA only."""
     dp_replicate: Count = 1
-    """Replicas of the sharded group (HSDP); 1 shards over all ranks."""
+    """Replicas of the sharded group (HSDP); 1 shards over all ranks. On one process there is nothing to replicate."""
+    reshard_after_forward: bool = False
+    """Whether ranks drop gathered weights after each use and gather them again, or keep them until the step ends."""
+    start_timeout_minutes: Positive = 30.0
+    """Longest wait for another rank until the first step is done (start, compilation), in minutes."""
+    rank_timeout_minutes: Positive = 10.0
+    """Longest wait for another rank afterwards, in minutes: one that hangs ends the run after this time."""
     num_workers: Natural = 0
     """Threads that prepare batches ahead of the loop; 0 prepares them in line."""
     max_epochs: Count = 1

@@ -42,6 +42,19 @@ class TrainingError(HymoError):
     """Training cannot go on (for example: too many non-finite steps)."""
 
 
+class RankError(TrainingError):
+    """Another rank of the same run failed first and tells of it; this one only ends.
+
+    Args:
+        message: what that rank said.
+        usage: whether it refused a wrong request.
+    """
+
+    def __init__(self, message: str, usage: bool = False) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the closest of `known`, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

@@ -37,12 +37,14 @@ _CADENCE = (
     "profile_steps",
     "num_workers",
 )
+_LAYOUT = ("dp_replicate", "reshard_after_forward", "start_timeout_minutes", "rank_timeout_minutes")
+"""How ranks share the work: nothing that a step gives depends on it beyond rounding."""
 
 RESUMABLE = (
     "scheduler.total_steps",
     "scheduler.total_tokens",
     "training.max_epochs",
-    *(f"training.{name}" for name in _CADENCE),
+    *(f"training.{name}" for name in (*_CADENCE, *_LAYOUT)),
     "run.data",
     "run.device",
 )
@@ -124,10 +126,11 @@ def dump_config(config: HyMoConfig) -> str:
 def config_hash(config: HyMoConfig) -> str:
     """Return a short hash of all that decides a run's result.
 
-    Left out are its name, folders and device, and how often it logs and saves: those may change on resume.
+    Left out are its name, folders and device, how often it logs and saves, and how ranks share the work: those may
+    change on resume.
     """
     tree = {name: _plain_group(getattr(config, name)) for name in GROUPS if name != "run"}
-    for name in _CADENCE:
+    for name in (*_CADENCE, *_LAYOUT):
         del tree["training"][name]
     # Which trained tokenizer it is shows in the data's fingerprint; where its file lies decides nothing.
     tree["run"] = {"tokenizer": "byte" if config.run.tokenizer == "byte" else "trained"}

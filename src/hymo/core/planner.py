@@ -197,12 +197,15 @@ def _largest_micro_batch(config: HyMoConfig, gpus: int, level: Level, usable: in
 
 
 def _communication(config: HyMoConfig, gpus: int, passes: int, stored: int) -> int:
+    """Bytes that a rank receives in a step: weights gathered, gradients summed, matrices brought to their owners."""
     if gpus == 1:
         return 0
     width = {"bfloat16": 2, "float32": 4}
-    gathered = 2 * width[config.training.param_dtype] * stored
-    reduced = width[config.training.reduce_dtype] * stored
-    return passes * (gathered + reduced) * (gpus - 1) // gpus
+    gathers = 2 * passes if config.training.reshard_after_forward else 1
+    gathered = gathers * width[config.training.param_dtype] * stored
+    reduced = passes * width[config.training.reduce_dtype] * stored
+    owned = 2 * width["float32"] * optimizer_sizes(config).normuon // gpus
+    return (gathered + reduced + owned) * (gpus - 1) // gpus
 
 
 def _kept_for_good(config: HyMoConfig) -> int:

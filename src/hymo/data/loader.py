@@ -256,6 +256,10 @@ class PackedLoader:
             return self._piece(key)
         return self._ahead.get(key, self._following(key))
 
+    def pieces_of(self, step: int, count: int) -> list[Batch]:
+        """Return the whole global batch of `step` in `count` pieces, as its micro-batches follow each other."""
+        return [self._piece((step, 0, 1, micro, count)) for micro in range(count)]
+
     def _piece(self, key: _Key) -> Batch:
         step, rank, world, micro, n_micro = key
         position = self.position(step)

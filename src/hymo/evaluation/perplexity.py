@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -63,7 +63,21 @@ class Perplexity:
         }
 
 
-@torch.inference_mode()
+class Share(Protocol):
+    """Who scores the windows together: `rank` of `size` processes, which all call `evaluate` at once."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0."""
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+
+    def gather_table(self, table: Tensor) -> Tensor:
+        """Sum a table on the CPU over all processes."""
+
+
 def evaluate(
     model: HyMo,
     windows: EvaluationWindows,
@@ -71,6 +85,7 @@ def evaluate(
     stop: Callable[[], bool] | None = None,
     *,
     acceptance: bool = False,
+    share: Share | None = None,
 ) -> Perplexity:
     """Score the windows. The result does not depend on `batch_size` beyond rounding.
 
@@ -84,29 +99,51 @@ def evaluate(
         batch_size: rows per forward pass.
         stop: asked between batches; a true answer raises KeyboardInterrupt, so that a long evaluation ends early.
         acceptance: measure the prediction heads too.
+        share: processes that take the batches in turn. Each makes equally many passes, with nothing to score in those
+            that are left over, and gets the result of all: the same to the last bit however many they are.
     """
     device = model.embed.weight.device
     was_training = model.training
     model.eval()
-    nats, tokens, size = 0.0, 0, 0
-    drafts = torch.zeros(model.config.mtp_depth if acceptance else 0, 2, dtype=torch.int64)
+    rank, size = (0, 1) if share is None else (share.rank, share.size)
+    count = -(-windows.n_rows // max(batch_size, 1))  # `batches` refuses 0
+    depth = model.config.mtp_depth if acceptance else 0
+    table = torch.zeros(count, 3 + 2 * depth, dtype=torch.float64)  # nats, tokens, bytes; agreed and judged by head
+    mine = windows.batches(batch_size, rank=rank, world=size)
+    spare = None
+    # What is gathered while grads are off must serve training afterwards, which inference tensors cannot.
     try:
-        for batch in windows.batches(batch_size):
-            if stop is not None and stop():
-                raise KeyboardInterrupt
-            window = as_window(batch)
-            scored = torch.from_numpy(batch["mask"])
-            targets = window.targets.masked_fill(~scored, IGNORE_INDEX)
-            on_device = Window(window.inputs.to(device), targets.to(device), window.cu_seqlens)
-            heads = model.head_inputs(on_device, mtp=acceptance)
-            nats += float(_loss_sum(model, heads["main"], on_device.targets))
-            if acceptance:
-                drafts += _agreement(model, heads, on_device)
-            tokens += int((targets != IGNORE_INDEX).sum())
-            size += int(batch["bytes"].sum())
+        with torch.inference_mode() if size == 1 else torch.no_grad():
+            for first in range(0, count, size):
+                if stop is not None and stop():
+                    raise KeyboardInterrupt
+                if first + rank < count:
+                    table[first + rank] = _score(model, next(mine), device, acceptance)
+                elif size > 1:
+                    spare = spare or next(windows.batches(batch_size))
+                    _score(model, spare, device, acceptance)
     finally:
         model.train(was_training)
-    return Perplexity(nats, tokens, size, tuple(agreed / max(judged, 1) for agreed, judged in drafts.tolist()))
+    rows = (table if share is None else share.gather_table(table)).tolist()
+    nats = 0.0
+    for row in rows:
+        nats += row[0]
+    tokens, n_bytes, *drafts = (int(sum(row[place] for row in rows)) for place in range(1, table.shape[1]))
+    rates = [agreed / max(judged, 1) for agreed, judged in zip(drafts[0::2], drafts[1::2], strict=True)]
+    return Perplexity(nats, tokens, n_bytes, tuple(rates))
+
+
+def _score(model: HyMo, batch: dict[str, Any], device: torch.device, acceptance: bool) -> Tensor:
+    """What one batch adds to the table of `evaluate`: one row, fp64."""
+    window = as_window(batch)
+    scored = torch.from_numpy(batch["mask"])
+    targets = window.targets.masked_fill(~scored, IGNORE_INDEX)
+    on_device = Window(window.inputs.to(device), targets.to(device), window.cu_seqlens)
+    heads = model.head_inputs(on_device, mtp=acceptance)
+    nats = float(_loss_sum(model, heads["main"], on_device.targets))
+    drafts = _agreement(model, heads, on_device).flatten().tolist() if acceptance else []
+    row = [nats, int((targets != IGNORE_INDEX).sum()), int(batch["bytes"].sum()), *drafts]
+    return torch.tensor(row, dtype=torch.float64)
 
 
 def _loss_sum(model: HyMo, hidden: Tensor, targets: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
@@ -183,4 +184,10 @@ class MLABlock(nn.Module):
         """(B, T, dim) -> (B, T, dim)."""
         x = x + self.attention(self.norm(x), context, cache, past)
         out: Tensor = self.feed_forward(x, context)
+        return out
+
+    def forward_recomputing(self, x: Tensor, context: SequenceContext) -> Tensor:
+        """As `forward` without a cache, but the feed-forward part is computed again in the backward pass."""
+        x = x + self.attention(self.norm(x), context)
+        out: Tensor = checkpoint(self.feed_forward, x, context, use_reentrant=False)
         return out

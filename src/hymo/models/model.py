@@ -23,7 +23,7 @@ from hymo.kernels.cross_entropy import IGNORE_INDEX, softcapped_logits
 from hymo.models.context import SequenceContext
 from hymo.models.gdn import GatedDeltaNetBlock
 from hymo.models.init import initialise
-from hymo.models.layers import RMSNorm
+from hymo.models.layers import Float32Islands, RMSNorm
 from hymo.models.mla import MLABlock
 from hymo.models.moe import DeepSeekMoE
 from hymo.models.mtp import MultiTokenPrediction
@@ -73,6 +73,17 @@ class HyMo(nn.Module):
         telemetry, run as written.
         """
         self._compiled = [torch.compile(layer, fullgraph=True, **options) for layer in self.layers]
+        self.mtp.compile_blocks(**options)
+
+    def compile_units(self, **options: Any) -> None:
+        """As `compile_blocks`, for weights that ranks share.
+
+        Gathering happens around the compiled code, never in it: a block is cut where a unit lies inside it.
+        """
+        units = self.shard_units()
+        for unit in units:
+            whole = not any(inner is not unit and inner in units for inner in unit.modules())
+            _compile_forward(unit, fullgraph=whole, **options)
         self.mtp.compile_blocks(**options)
 
     @property
@@ -129,9 +140,10 @@ class HyMo(nn.Module):
         `target_counts` of the whole. `telemetry` is filled with the blocks' metrics by name; `mtp` off skips the
         prediction heads.
         """
-        weight, cap = self.output_weight, self.config.logit_softcap
         sums = {}
-        for depth, (name, hidden) in enumerate(self.head_inputs(window, telemetry, mtp).items()):
+        inputs = self.head_inputs(window, telemetry, mtp)
+        weight, cap = self.output_weight, self.config.logit_softcap  # gathered by now, where ranks share it
+        for depth, (name, hidden) in enumerate(inputs.items()):
             targets = ahead(window, depth).flatten()
             sums[name] = linear_cross_entropy(hidden.flatten(0, 1), weight, targets, cap)
         balance = [m.balance_loss for m in self.mixtures() if m.balance_loss is not None]
@@ -157,6 +169,20 @@ class HyMo(nn.Module):
     def mixtures(self) -> list[DeepSeekMoE]:
         """Every mixture of experts."""
         return [m for m in self.modules() if isinstance(m, DeepSeekMoE)]
+
+    def shard_units(self) -> list[nn.Module]:
+        """Modules whose weights ranks gather together, inner before outer; what none of them holds is the model's."""
+        return [*self.mixtures(), *self.layers]
+
+    def entry_points(self) -> list[tuple[nn.Module, str]]:
+        """Methods beside `forward` through which a pass enters a module and needs its weights."""
+        blocks = [(layer, "forward_recomputing") for layer in self.layers if isinstance(layer, MLABlock)]
+        return [(self, "head_inputs"), *blocks]
+
+    def fp32_parameters(self) -> set[nn.Parameter]:
+        """Parameters that stay in fp32 whatever dtype the model computes in: few and small."""
+        islands = (m for m in self.modules() if isinstance(m, Float32Islands))
+        return {p for m in islands for name, p in m.named_parameters(recurse=False) if name in m.fp32_names}
 
     def _hidden(self, tokens: Tensor, cu_seqlens: Tensor | None = None, start_pos: int = 0) -> Tensor:
         return self._hidden_and_embedded(tokens, cu_seqlens, start_pos)[0]
@@ -188,8 +214,7 @@ class HyMo(nn.Module):
         elif self.checkpointing == "full":
             out = checkpoint(call, x, context, use_reentrant=False)
         elif isinstance(layer, MLABlock):
-            x = x + layer.attention(layer.norm(x), context)
-            out = checkpoint(layer.feed_forward, x, context, use_reentrant=False)
+            out = layer.forward_recomputing(x, context)
         else:
             out = call(x, context)
         return out
@@ -299,6 +324,18 @@ class HyMo(nn.Module):
     def parameter_roles(self) -> dict[str, Role]:
         """The embedding is the only parameter of its own."""
         return {"embed.weight": Role.EMBEDDING}
+
+
+def _compile_forward(module: nn.Module, **options: Any) -> None:
+    """Compile what a module's hooks surround; passes without gradients or with telemetry run as written."""
+    plain: Callable[..., Tensor] = module.forward
+    compiled = torch.compile(plain, **options)
+
+    def forward(x: Tensor, context: SequenceContext, *cache: Any) -> Tensor:
+        trains = torch.is_grad_enabled() and context.telemetry is None
+        return (compiled if trains else plain)(x, context, *cache)
+
+    module.forward = forward
 
 
 def _moved(x: Tensor, device: torch.device) -> Tensor:

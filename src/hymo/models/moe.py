@@ -158,6 +158,10 @@ class DeepSeekMoE(Float32Islands):
         self.bias += cfg.moe_bias_speed * any_counted * direction
         self.bias -= any_counted * self.bias.mean()
 
+    def counted_over_ranks(self) -> list[Tensor]:
+        """What each rank counted for itself: the trainer sums it over ranks before anything looks at it."""
+        return [self.tokens_per_expert]
+
     def after_step(self) -> None:
         """What the trainer calls once per optimizer step."""
         self.update_gate_bias()

@@ -20,10 +20,12 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.hardware import match_device
 from hymo.data import load_tokenizer, open_split
+from hymo.training.ranks import ALONE, Ranks
 from hymo.training.run import training_loader
 from hymo.training.trainer import Trainer
 
 KINDS = {
+    "communication": r"nccl",
     "recurrence": r"^(states|scan|summarise(_gradient)?|forward|backward)$",
     "attention": r"flash|fmha|cudnn.*sdpa|sdpa|attention",
     "cross-entropy": r"cross_entropy",
@@ -37,13 +39,14 @@ KINDS = {
 
 @dataclass
 class StepTiming:
-    """Throughput of the training step.
+    """Throughput of the training step, over all ranks; memory and the parts of a step are this rank's.
 
     Times are wall clock over all measured steps, device work included.
     """
 
     config: str
     device: str
+    ranks: int
     tokens_per_step: int
     micro_batch_size: int
     micro_batches: int
@@ -73,7 +76,9 @@ class StepTiming:
         return asdict(self)
 
 
-def bench_training(config: HyMoConfig, *, seconds: float = 30.0, warmup: int = 5, breakdown: bool = True) -> StepTiming:
+def bench_training(
+    config: HyMoConfig, *, seconds: float = 30.0, warmup: int = 5, breakdown: bool = True, ranks: Ranks = ALONE
+) -> StepTiming:
     """Train for some time and measure it. Nothing is saved.
 
     Args:
@@ -81,6 +86,7 @@ def bench_training(config: HyMoConfig, *, seconds: float = 30.0, warmup: int = 5
         seconds: how long to measure at least.
         warmup: optimizer steps before it.
         breakdown: profile one more step, on a CUDA device.
+        ranks: who trains together; all call this at once.
 
     Raises:
         UsageError: no data, or too few steps in the configuration for a measurement.
@@ -90,7 +96,7 @@ def bench_training(config: HyMoConfig, *, seconds: float = 30.0, warmup: int = 5
     if config.run.data is None:
         raise UsageError("run.data: not set. Prepare text with `hymo data prepare`, then pass --data DIR.")
     loader = training_loader(config, open_split(config.run.data, "train", load_tokenizer(config.run.tokenizer)))
-    trainer = Trainer(config, loader)
+    trainer = Trainer(config, loader, ranks=ranks)
     _sync(trainer)
     began = time.perf_counter()
     first = last = _steps(trainer, 1)
@@ -99,7 +105,7 @@ def bench_training(config: HyMoConfig, *, seconds: float = 30.0, warmup: int = 5
     if trainer.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     done, began = 0, time.perf_counter()
-    while done == 0 or time.perf_counter() - began < seconds:
+    while ranks.exchange([done == 0 or time.perf_counter() - began < seconds])[0][0]:
         last = _steps(trainer, 1)
         done += 1
     _sync(trainer)
@@ -114,9 +120,10 @@ def bench_training(config: HyMoConfig, *, seconds: float = 30.0, warmup: int = 5
     result = StepTiming(
         config=config.run.name,
         device=name,
+        ranks=ranks.size,
         tokens_per_step=tokens,
         micro_batch_size=cfg.micro_batch_size,
-        micro_batches=cfg.grad_accum_steps * cfg.dp_size,
+        micro_batches=cfg.grad_accum_steps * cfg.dp_size // ranks.size,
         seq_len=cfg.seq_len,
         mtp_depth=config.model.mtp_depth,
         param_dtype=cfg.param_dtype,
@@ -129,7 +136,7 @@ def bench_training(config: HyMoConfig, *, seconds: float = 30.0, warmup: int = 5
         ms_per_step=1e3 * elapsed / done,
         tokens_per_second=rate,
         flops_per_token=flops,
-        mfu=rate * flops / hardware.peak if hardware is not None and hardware.peak else None,
+        mfu=rate * flops / hardware.peak / ranks.size if hardware is not None and hardware.peak else None,
         peak_memory_gb=torch.cuda.max_memory_allocated() / 1e9 if cuda else None,
         loss_first=first,
         loss_last=last,

@@ -6,6 +6,7 @@ import torch
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
+from hymo.core.launch import launched_ranks, local_rank
 
 _CUDA_FLAGS = ("cuda_graphs_mla", "moe_mixed_precision")
 NO_EFFECT = "blocks run eager in this version"
@@ -18,7 +19,7 @@ def flags_without_effect(config: HyMoConfig, device: torch.device) -> list[str]:
     return [f"training.{name}" for name in _CUDA_FLAGS if getattr(config.training, name)]
 
 
-_UNAVAILABLE = {"spike_rewind": False, "dp_replicate": 1, "reduce_dtype": "float32"}
+_UNAVAILABLE = {"spike_rewind": False}
 
 
 def refuse_unavailable(config: HyMoConfig) -> None:
@@ -34,7 +35,7 @@ def refuse_unavailable(config: HyMoConfig) -> None:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Turn `auto` into the fastest device present; refuse one that is not there.
+    """Turn `auto` into the fastest device present; refuse one that is not there. Ranks of a machine take one each.
 
     Raises:
         UsageError: the named device is missing.
@@ -44,4 +45,11 @@ def resolve_device(name: str) -> torch.device:
         name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
     if not present[name]:
         raise UsageError(f"run.device: no {name} device here. Use auto or cpu.")
-    return torch.device(name)
+    if name != "cuda" or launched_ranks() == 1:
+        return torch.device(name)
+    if local_rank() >= torch.cuda.device_count():
+        raise UsageError(
+            f"run.device: rank {local_rank()} of this machine has no CUDA device of its own, there are "
+            f"{torch.cuda.device_count()}. Start as many ranks."
+        )
+    return torch.device("cuda", local_rank())

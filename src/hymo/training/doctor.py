@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from hymo.core.version import VERSION
@@ -86,7 +87,7 @@ def diagnose() -> Diagnosis:
             "torch": torch.get_num_threads(),
             "interop": torch.get_num_interop_threads(),
         },
-        fast_paths=[*triton_kernels(), compilation(), cuda_graphs(), bfloat16(), grouped_mm()],
+        fast_paths=[*triton_kernels(), compilation(), cuda_graphs(), bfloat16(), grouped_mm(), ranks()],
         extras=[
             Extra(name, version_of(name) if importlib.util.find_spec(module) else None, enables)
             for module, name, enables in EXTRAS
@@ -142,6 +143,18 @@ def grouped_mm() -> FastPath:
     if capability < (8, 0):
         return FastPath(name, False, f"compute capability {capability[0]}.{capability[1]} is below 8.0")
     return FastPath(name, True, "for bf16 experts on this GPU")
+
+
+def ranks() -> FastPath:
+    """What several ranks talk through (`torchrun -m hymo train`)."""
+    name = "several ranks"
+    if not dist.is_available():
+        return FastPath(name, False, "this build of torch has no torch.distributed")
+    if not _no_cuda() and dist.is_nccl_available():
+        return FastPath(name, True, f"over NCCL, one rank for each of {torch.cuda.device_count()} CUDA devices")
+    if not dist.is_gloo_available():
+        return FastPath(name, False, "this build of torch has neither gloo nor NCCL for this machine")
+    return FastPath(name, True, "over gloo between CPU processes, which is for tests and not for speed")
 
 
 def version_of(distribution: str) -> str | None:

@@ -26,13 +26,14 @@ from hymo.core.files import write_text, writing
 
 HEARTBEAT = "heartbeat.json"
 STACKS = "stacks.txt"
+"""Names of the first rank's files; those of rank N are heartbeat-N.json and stacks-N.txt."""
 BEAT_SECONDS = 10.0
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 
 
 @contextmanager
 def heartbeat(
-    folder: Path, step: Callable[[], int], hang_minutes: float | None, every: float = BEAT_SECONDS
+    folder: Path, step: Callable[[], int], hang_minutes: float | None, every: float = BEAT_SECONDS, rank: int = 0
 ) -> Iterator[None]:
     """Keep both files of a run while the block runs.
 
@@ -41,14 +42,17 @@ def heartbeat(
         step: optimizer steps done so far.
         hang_minutes: time without a step after which stacks are written; None never does.
         every: seconds between two beats.
+        rank: of this process, which has files of its own.
 
     Raises:
         StorageError, UsageError: the folder cannot be written.
     """
     with writing(folder):
-        stacks = (folder / STACKS).open("a", encoding="utf-8")
+        stacks = _of_rank(folder / STACKS, rank).open("a", encoding="utf-8")
     ended = threading.Event()
-    beats = _Beats(folder / HEARTBEAT, step, stacks, None if hang_minutes is None else 60 * hang_minutes)
+    beats = _Beats(
+        _of_rank(folder / HEARTBEAT, rank), step, stacks, None if hang_minutes is None else 60 * hang_minutes
+    )
     thread = threading.Thread(target=beats.run, args=(ended, every), name="heartbeat", daemon=True)
     if _SIGNAL is not None:
         faulthandler.register(_SIGNAL, file=stacks, all_threads=True)
@@ -62,6 +66,10 @@ def heartbeat(
         if _SIGNAL is not None:
             faulthandler.unregister(_SIGNAL)
         stacks.close()
+
+
+def _of_rank(path: Path, rank: int) -> Path:
+    return path if rank == 0 else path.with_stem(f"{path.stem}-{rank}")
 
 
 class _Beats:

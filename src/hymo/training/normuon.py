@@ -16,7 +16,7 @@ never over a shard of it. Turned off, the normalisation leaves Muon with U = O s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -177,7 +177,7 @@ class NorMuon(Optimizer):
         group = self.param_groups[-1]
         names = group.get("param_names") or [f"parameter {i}" for i in range(len(group["params"]))]
         for name, p in zip(names, group["params"], strict=True):
-            shape = tuple(p.shape)
+            shape = tuple(self._whole_shape(p))
             if p.ndim not in (2, 3):
                 raise UsageError(f"NorMuon: {name} has shape {shape}. It takes matrices; give the rest to AdamW.")
             if p.dtype not in (torch.float32, torch.float64):
@@ -208,71 +208,78 @@ class NorMuon(Optimizer):
             torch._foreach_lerp_(
                 [self.state[p]["momentum"] for p in params], list(grads.values()), 1 - group["momentum"]
             )
-            for pieces in self._stacks(params):
-                self._update(group, pieces, grads)
+            self._step_group(group, grads)
         return loss
 
-    def _stacks(self, params: list[Tensor]) -> Iterator[list[_Piece]]:
-        """Yield pieces whose matrices have one shape, dtype and device, at most _STACK_ELEMENTS at a time."""
-        stacks: dict[tuple[Any, ...], list[_Piece]] = {}
-        sizes: dict[tuple[Any, ...], int] = {}
-        for p in params:
-            for piece in self._pieces(p):
-                key = (*piece.shape, p.dtype, p.device)
-                size = p.numel() // (p.shape[-2] * p.shape[-1]) * piece.shape[0] * piece.shape[1]
-                if key in stacks and sizes[key] + size > _STACK_ELEMENTS:
-                    yield stacks.pop(key)
-                    sizes[key] = 0
-                stacks.setdefault(key, []).append(piece)
-                sizes[key] = sizes.get(key, 0) + size
-        yield from stacks.values()
+    def _whole_shape(self, p: Tensor) -> torch.Size:
+        """Shape of the matrices that a parameter is, or is a slice of."""
+        return p.shape
 
-    def _pieces(self, p: Tensor) -> Iterator[_Piece]:
+    def _step_group(self, group: dict[str, Any], grads: dict[Tensor, Tensor]) -> None:
+        """Move the parameters of a group, whose momentum has been advanced by `grads`."""
+        for pieces in in_stacks([piece for p in group["params"] for piece in self._pieces(p)]):
+            self._update(group, pieces, grads)
+
+    def _pieces(self, p: Tensor) -> Iterator[Piece]:
         """Yield the matrices of a parameter, by rows and columns."""
-        start = 0
-        for rows in self._blocks.get(p, (p.shape[-2],)):
-            left = 0
-            for place, columns in enumerate(self._columns.get(p, (p.shape[-1],))):
-                yield _Piece(p, slice(start, start + rows), slice(left, left + columns), slice(place, place + 1))
-                left += columns
-            start += rows
+        rows, columns = self._blocks.get(p, (p.shape[-2],)), self._columns.get(p, (p.shape[-1],))
+        for area in areas(rows, columns):
+            yield Piece(p, *area)
 
-    def _update(self, group: dict[str, Any], pieces: list[_Piece], grads: dict[Tensor, Tensor]) -> None:
+    def _update(self, group: dict[str, Any], pieces: list[Piece], grads: dict[Tensor, Tensor]) -> None:
         """Move the matrices of one stack. Tensors are (matrices, out, in), moments of rows (matrices, out, 1)."""
         momentum = torch.cat([piece.of(self.state[piece.param]["momentum"]) for piece in pieces])
         update = torch.cat([piece.of(grads[piece.param]) for piece in pieces]).lerp_(momentum, group["momentum"])
         weights = [piece.of(piece.param) for piece in pieces]
         counts = [len(w) for w in weights]
-        out, n_in = update.shape[-2:]
-
-        update = newton_schulz(update, group["ns_steps"], group["ns_coefficients"], _DTYPES[group["ns_dtype"]])
-        update = update.to(weights[0].dtype)
-        if group["normalize"]:
-            moments = [piece.moment_of(self.state[piece.param]["second_moment"]) for piece in pieces]
-            moment = torch.cat(moments).lerp_(update.square().mean(-1, keepdim=True), 1 - group["beta2"])
-            torch._foreach_copy_(moments, list(torch.split(moment, counts)))
-            norm = _frobenius(update)
-            update.div_(moment.sqrt_().add_(group["eps"]))
-            if group["scale"] == "rms":
-                # A live orthogonalised matrix has a norm of at least about 0.7; below 0.5 it is dead and fades out
-                # instead of taking a full step of noise.
-                norm = _RMS * math.sqrt(out * n_in) * (2 * norm).clamp(max=1)
-            update.mul_(norm / _frobenius(update).clamp(min=_TINY))
-        if group["scale"] == "frobenius":
-            update.mul_(math.sqrt(max(1.0, out / n_in)))
-        elif not group["normalize"]:
-            update.mul_(_RMS * math.sqrt(max(out, n_in)))
-
+        moments = [piece.moment_of(self.state[piece.param]["second_moment"]) for piece in pieces]
+        moment = torch.cat(moments)
+        update = direction(group, update, moment)
+        torch._foreach_copy_(moments, list(torch.split(moment, counts)))
         if group["weight_decay"]:
-            weight = torch.cat(weights)
-            if group["cautious"]:
-                weight.mul_(update * weight > 0)
-            update.add_(weight, alpha=group["weight_decay"])
+            decay(group, update, torch.cat(weights))
         torch._foreach_add_(weights, list(torch.split(update, counts)), alpha=-group["lr"])
 
 
+def direction(group: Mapping[str, Any], update: Tensor, moment: Tensor) -> Tensor:
+    """U of whole matrices from their look-ahead gradients.
+
+    Args:
+        group: hyperparameters, as in a parameter group of NorMuon.
+        update: (matrices, out, in), fp32 or fp64.
+        moment: second moments of the rows (matrices, out, 1); advanced in place.
+
+    Returns:
+        (matrices, out, in) in the dtype of `update`, without the learning rate and without decay.
+    """
+    out, n_in = update.shape[-2:]
+    dtype = update.dtype
+    update = newton_schulz(update, group["ns_steps"], group["ns_coefficients"], _DTYPES[group["ns_dtype"]]).to(dtype)
+    if group["normalize"]:
+        moment.lerp_(update.square().mean(-1, keepdim=True), 1 - group["beta2"])
+        norm = _frobenius(update)
+        update.div_(moment.sqrt().add_(group["eps"]))
+        if group["scale"] == "rms":
+            # A live orthogonalised matrix has a norm of at least about 0.7; below 0.5 it is dead and fades out
+            # instead of taking a full step of noise.
+            norm = _RMS * math.sqrt(out * n_in) * (2 * norm).clamp(max=1)
+        update.mul_(norm / _frobenius(update).clamp(min=_TINY))
+    if group["scale"] == "frobenius":
+        update.mul_(math.sqrt(max(1.0, out / n_in)))
+    elif not group["normalize"]:
+        update.mul_(_RMS * math.sqrt(max(out, n_in)))
+    return update
+
+
+def decay(group: Mapping[str, Any], update: Tensor, weight: Tensor) -> None:
+    """Add the decay to `update` in place, element by element; `weight`, a copy, is used up."""
+    if group["cautious"]:
+        weight.mul_(update * weight > 0)
+    update.add_(weight, alpha=group["weight_decay"])
+
+
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """Some rows and columns of a parameter: one matrix, or one of each expert."""
 
     param: Tensor
@@ -280,6 +287,8 @@ class _Piece:
     columns: slice
     place: slice
     """Which of the matrices side by side it is."""
+    moments: Tensor | None = None
+    """The parameter's second moments, where they travel with it."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -297,6 +306,33 @@ class _Piece:
     @staticmethod
     def _stacked(tensor: Tensor) -> Tensor:
         return tensor if tensor.ndim == 3 else tensor.unsqueeze(0)
+
+
+def in_stacks(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Yield pieces whose matrices have one shape, dtype and device, at most _STACK_ELEMENTS at a time."""
+    stacks: dict[tuple[Any, ...], list[Piece]] = {}
+    sizes: dict[tuple[Any, ...], int] = {}
+    for piece in pieces:
+        p = piece.param
+        key = (*piece.shape, p.dtype, p.device)
+        size = p.numel() // (p.shape[-2] * p.shape[-1]) * piece.shape[0] * piece.shape[1]
+        if key in stacks and sizes[key] + size > _STACK_ELEMENTS:
+            yield stacks.pop(key)
+            sizes[key] = 0
+        stacks.setdefault(key, []).append(piece)
+        sizes[key] = sizes.get(key, 0) + size
+    yield from stacks.values()
+
+
+def areas(rows: Sequence[int], columns: Sequence[int]) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield the rows, the columns and the place side by side of each matrix in a parameter that fuses several."""
+    start = 0
+    for height in rows:
+        left = 0
+        for place, width in enumerate(columns):
+            yield slice(start, start + height), slice(left, left + width), slice(place, place + 1)
+            left += width
+        start += height
 
 
 def _frobenius(x: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,8 +12,12 @@ from torch.optim import AdamW, Optimizer
 
 from hymo.core.errors import TrainingError
 from hymo.core.roles import Role
+from hymo.training.gradients import global_norm
 from hymo.training.normuon import NorMuon
 from hymo.training.partition import ParameterPartition, partition_parameters
+from hymo.training.ranks import ALONE, Ranks
+from hymo.training.sharded_normuon import ShardedNorMuon
+from hymo.training.sharding import ShardedModel
 
 if TYPE_CHECKING:
     from hymo.core.config import OptimizerConfig
@@ -27,9 +32,12 @@ class Optimizers:
     Groups carry `name` (`matrix`, `expert`, ...), `initial_lr` (the peak) and `param_names`.
     """
 
-    def __init__(self, normuon: NorMuon | None, adamw: AdamW) -> None:
+    def __init__(
+        self, normuon: NorMuon | None, adamw: AdamW, shards: ShardedModel | None = None, ranks: Ranks = ALONE
+    ) -> None:
         self.normuon = normuon
         self.adamw = adamw
+        self._shards, self._ranks = shards, ranks
 
     def __iter__(self) -> Iterator[Optimizer]:
         return iter([self.adamw] if self.normuon is None else [self.normuon, self.adamw])
@@ -58,11 +66,13 @@ class Optimizers:
         before = [[p.clone() for p in group["params"]] for group in self.groups]
         self.step()
         ratios = {}
-        labels = [f"{type(o).__name__.lower()}.{group['name']}" for o in self for group in o.param_groups]
+        kinds = [(o, "normuon" if o is self.normuon else "adamw") for o in self]
+        labels = [f"{kind}.{group['name']}" for o, kind in kinds for group in o.param_groups]
         for label, group, old in zip(labels, self.groups, before, strict=True):
-            weight = _norm(old)
+            weight = global_norm(group["param_names"], old, self._shards, self._ranks)
             torch._foreach_sub_(old, group["params"])
-            ratios[label] = float(torch.where(weight > 0, _norm(old) / weight, 0.0))
+            update = global_norm(group["param_names"], old, self._shards, self._ranks)
+            ratios[label] = float(torch.where(weight > 0, update / weight, 0.0))
         return ratios
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -71,20 +81,24 @@ class Optimizers:
             optimizer.zero_grad(set_to_none=set_to_none)
 
 
-def build_optimizers(model: nn.Module, config: OptimizerConfig) -> Optimizers:
+def build_optimizers(
+    model: nn.Module, config: OptimizerConfig, shards: ShardedModel | None = None, ranks: Ranks = ALONE
+) -> Optimizers:
     """Partition the parameters of `model` by their roles and build both optimizers, states included.
 
     AdamW decays experts (and matrices, where it has them) by `adamw_weight_decay`, the rest never; the decay group has
-    its own eps. Frozen parameters (requires_grad off) are left out.
+    its own eps. Frozen parameters (requires_grad off) are left out. Where ranks share the weights, `shards` has this
+    rank's slices, which are what is updated.
 
     Raises:
         TrainingError: as in `partition_parameters`, or nothing for AdamW to train.
     """
     partition = partition_parameters(model, config.optimizer_partition)
-    normuon = _build_normuon(partition, config)
+    held: Mapping[str, nn.Parameter] = {**partition.normuon, **partition.adamw} if shards is None else shards.local
+    normuon = _build_normuon(partition, config, held, shards, ranks)
     groups: list[dict[str, Any]] = []
     for role, parameters in partition.adamw_groups().items():
-        trained = [(name, p) for name, p in parameters.items() if p.requires_grad]
+        trained = [(name, held[name]) for name, p in parameters.items() if p.requires_grad]
         if trained:
             decay = config.adamw_weight_decay if role in _DECAYED else 0.0
             eps = config.decay_group_eps if role is Role.DECAY else config.adamw_eps
@@ -98,17 +112,27 @@ def build_optimizers(model: nn.Module, config: OptimizerConfig) -> Optimizers:
         for p in group["params"]:  # AdamW makes it at the first gradient; a checkpoint of step 0 needs it too
             step = torch.zeros((), dtype=torch.float32, device=p.device if fused else None)
             adamw.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-    return Optimizers(normuon, adamw)
+    return Optimizers(normuon, adamw, shards, ranks)
 
 
-def _build_normuon(partition: ParameterPartition, config: OptimizerConfig) -> NorMuon | None:
+def _build_normuon(
+    partition: ParameterPartition,
+    config: OptimizerConfig,
+    held: Mapping[str, nn.Parameter],
+    shards: ShardedModel | None,
+    ranks: Ranks,
+) -> NorMuon | None:
     groups: dict[Role, list[tuple[str, nn.Parameter]]] = {}
     for name, p in partition.normuon.items():
         if p.requires_grad:
-            groups.setdefault(partition.roles[name], []).append((name, p))
+            groups.setdefault(partition.roles[name], []).append((name, held[name]))
     if not groups:
         return None
-    return NorMuon(
+    build: Callable[..., NorMuon] = NorMuon
+    if shards is not None:
+        shapes: dict[Tensor, torch.Size] = {held[name]: shards.shape(name) for name in partition.normuon}
+        build = partial(ShardedNorMuon, shapes=shapes, ranks=ranks)
+    return build(
         [{"params": named, "name": role.value, "initial_lr": config.muon_lr} for role, named in groups.items()],
         lr=config.muon_lr,
         momentum=config.muon_momentum,
@@ -120,12 +144,6 @@ def _build_normuon(partition: ParameterPartition, config: OptimizerConfig) -> No
         ns_steps=config.ns_steps,
         ns_dtype=config.ns_dtype,
         ns_coefficients=config.ns_coefficients,
-        blocks={p: partition.blocks[name] for name, p in partition.normuon.items() if name in partition.blocks},
-        columns={p: partition.columns[name] for name, p in partition.normuon.items() if name in partition.columns},
+        blocks={held[name]: partition.blocks[name] for name in partition.normuon if name in partition.blocks},
+        columns={held[name]: partition.columns[name] for name in partition.normuon if name in partition.columns},
     )
-
-
-def _norm(tensors: list[Tensor]) -> Tensor:
-    """Euclidean norm over all tensors."""
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
-    return norm

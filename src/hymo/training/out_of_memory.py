@@ -10,6 +10,7 @@ import torch
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import TrainingError
+from hymo.core.launch import launched_ranks
 from hymo.core.memory import training_memory
 
 _CPU = ("can't allocate memory", "not enough memory")
@@ -33,7 +34,7 @@ def memory_explained(config: HyMoConfig, device: torch.device) -> Iterator[None]
 
 def explain(config: HyMoConfig) -> str:
     """What the plan needs on one device, largest first, and which setting to lower."""
-    items = sorted(asdict(training_memory(config)).items(), key=lambda item: -item[1])
+    items = sorted(asdict(training_memory(config, launched_ranks())).items(), key=lambda item: -item[1])
     needed = ", ".join(f"{name.replace('_', ' ')} {size / 2**20:,.0f} MiB" for name, size in items if size)
     return f"By plan the run needs {needed}. {advice(config)}"
 

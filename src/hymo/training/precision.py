@@ -29,6 +29,9 @@ class WorkingCopy:
             ours._buffers = theirs._buffers
         self._pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
 
+    def begin(self, last: bool) -> None:
+        """Before each forward pass of a step; `last` says that none follows."""
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the masters into the working copy, after they changed."""
@@ -37,7 +40,7 @@ class WorkingCopy:
             torch._foreach_copy_(list(copies), list(masters))
 
     @torch.no_grad()
-    def collect_gradients(self) -> None:
+    def collect_gradients(self, last: bool = True) -> None:
         """Add the copy's gradients to the masters' in fp32 and drop them; once per backward pass."""
         for master, working in self._pairs:
             if working.grad is None:
@@ -47,3 +50,9 @@ class WorkingCopy:
             else:
                 master.grad += working.grad
             working.grad = None
+
+    def drop_gradients(self) -> None:
+        """Forget what the optimizers do not hold themselves: nothing."""
+
+    def release(self) -> None:
+        """Give back what passes without a backward pass keep: nothing."""

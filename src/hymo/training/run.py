@@ -2,7 +2,7 @@
 
 A run folder holds config.yaml (resolved), tokenizer.json (a copy, unless the tokenizer is `byte`), env.json (a list:
 one entry per start of a process), metrics.jsonl, events.jsonl, heartbeat.json, stacks.txt (where it hung),
-checkpoints/, eval/, plots/ and profiles/.
+checkpoints/, eval/, plots/ and profiles/. Ranks beyond the first have a heartbeat and stacks of their own there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import platform
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -44,6 +44,7 @@ from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
 from hymo.training.profiling import PROFILES
+from hymo.training.ranks import ALONE, Ranks, check_ranks
 from hymo.training.trainer import Trainer
 
 ENVIRONMENT = "env.json"
@@ -61,6 +62,7 @@ def open_run(
     validation: EvaluationWindows | None = None,
     *,
     extend: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Trainer]:
     """Check everything, then open the run folder and yield its trainer, resumed if the folder holds checkpoints.
 
@@ -70,6 +72,7 @@ def open_run(
         validation: replaces the windows that the configuration asks for.
         extend: the configuration may differ from the folder's in what `core.load.RESUMABLE` lists. With more steps, the
             run goes on from its newest checkpoint of the stable phase; later ones move to `checkpoints-of-STEPS`.
+        ranks: the processes that open the run together. The first one alone writes its records.
 
     Raises:
         UsageError: no data, a vocabulary that does not fit the tokenizer, a folder in use or of another configuration,
@@ -78,55 +81,77 @@ def open_run(
     """
     refuse_unavailable(config)
     resolve_device(config.run.device)
+    check_ranks(config, ranks.size)
     if config.run.data is None:
         raise UsageError("run.data: not set. Prepare text with `hymo data prepare`, then pass --data DIR.")
     # The run is used from other folders than the one it was started in.
-    data = os.path.abspath(config.run.data)
-    config = derive_config(config, run={"data": data})
-    folder = run_folder(config)
+    config = derive_config(config, run={"data": os.path.abspath(config.run.data)})
+    folder, cfg = run_folder(config), config.training
+    parts: dict[str, Any] = {}
+    ranks.everywhere(lambda: parts.update(_inputs(config, folder)))
+    tokenizer, loader = parts["tokenizer"], parts["loader"]
+    every: list[Callback] = []
+    with ExitStack() as held:
+
+        def begin() -> bool:
+            """What one process does for all: take the folder and say what the run is."""
+            held.enter_context(claimed(folder))
+            resuming = _check_folder(folder, config, extend)
+            if not resuming:
+                keep_copy(tokenizer, folder)
+            every[:] = [held.enter_context(closing(JsonlSink(folder))), *callbacks]
+            return resuming
+
+        resuming = ranks.on_first(begin)
+        try:
+            trainer = Trainer(
+                config,
+                loader,
+                validation=parts["validation"] if validation is None else validation,
+                callbacks=every,
+                config_hash=config_hash(config),
+                tokenizer=tokenizer.fingerprint(),
+                profiles=folder / PROFILES if ranks.first else None,
+                ranks=ranks,
+            )
+            trainer.checkpointer = Checkpointer(
+                folder / CHECKPOINTS,
+                dump_config(config),
+                cfg.keep_last,
+                cfg.keep_every,
+                ranks=ranks,
+                rows=trainer.rows,
+            )
+            if resuming:
+                trainer.resume(folder)
+            ranks.on_first(lambda: _record(config, folder, trainer))
+            with heartbeat(folder, lambda: trainer.step, cfg.hang_minutes, rank=ranks.rank):
+                yield trainer
+        except (Exception, KeyboardInterrupt) as error:
+            for callback in every:
+                callback.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
+            raise
+
+
+def _inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
+    """Tokenizer, loader and held-out windows of a run, all checked."""
+    cfg = config.training
+    assert config.run.data is not None
     tokenizer = tokenizer_for_run(config.run.tokenizer, folder)
     if tokenizer.vocab_size > config.model.vocab_size:
         raise ConfigError(
             f"model.vocab_size: {config.model.vocab_size} is below the tokenizer's {tokenizer.vocab_size}. Raise it."
         )
-    train = open_split(data, "train", tokenizer)
-    cfg = config.training
-    loader = training_loader(config, train)
+    loader = training_loader(config, open_split(config.run.data, "train", tokenizer))
     loader.require_steps(config.total_steps)
-    if validation is None:
-        heldout = open_split(data, "validation", tokenizer)
-        validation = EvaluationWindows(
-            heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len, tokenizer=tokenizer
-        )
-    with claimed(folder):
-        resuming = _check_folder(folder, config, extend)
-        if not resuming:
-            keep_copy(tokenizer, folder)
-        sink = JsonlSink(folder)
-        every: list[Callback] = [sink, *callbacks]
-        saver = Checkpointer(folder / CHECKPOINTS, dump_config(config), cfg.keep_last, cfg.keep_every)
-        try:
-            trainer = Trainer(
-                config,
-                loader,
-                validation=validation,
-                checkpointer=saver,
-                callbacks=every,
-                config_hash=config_hash(config),
-                tokenizer=tokenizer.fingerprint(),
-                profiles=folder / PROFILES,
-            )
-            if resuming:
-                trainer.resume(folder)
-            _keep(config, folder)
-            _record_start(folder, trainer)
-            with heartbeat(folder, lambda: trainer.step, cfg.hang_minutes):
-                yield trainer
-        except (Exception, KeyboardInterrupt) as error:
-            sink.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
-            raise
-        finally:
-            sink.close()
+    heldout = open_split(config.run.data, "validation", tokenizer)
+    windows = EvaluationWindows(heldout, cfg.seq_len, max_tokens=cfg.eval_sequences * cfg.seq_len, tokenizer=tokenizer)
+    return {"tokenizer": tokenizer, "loader": loader, "validation": windows}
+
+
+def _record(config: HyMoConfig, folder: Path, trainer: Trainer) -> None:
+    _keep(config, folder)
+    _record_start(folder, trainer)
 
 
 def training_loader(config: HyMoConfig, split: Split) -> PackedLoader:

@@ -15,10 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hymo.core.accounting import flops_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, TrainingError
-from hymo.core.hardware import match_device
 from hymo.core.load import CONFIG, load_config, same_but_for_length
 from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
@@ -27,16 +25,21 @@ from hymo.evaluation.perplexity import Perplexity, evaluate
 from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
-from hymo.training.checkpointer import Checkpointer, restore_rng, training_state
+from hymo.training.checkpointer import Checkpointer
 from hymo.training.device import NO_EFFECT, flags_without_effect, refuse_unavailable, resolve_device
+from hymo.training.gradients import Gradients
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
 from hymo.training.out_of_memory import memory_explained
 from hymo.training.precision import WorkingCopy
 from hymo.training.profiling import StepProfiler
+from hymo.training.ranks import ALONE, Ranks, check_ranks
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
-from hymo.training.stopping import Interrupted, StopRequest
+from hymo.training.sharding import ShardedModel, as_shards
+from hymo.training.state import restore_rng, rng_names, training_state
+from hymo.training.stopping import AgreedStop, Interrupted, StopRequest
+from hymo.training.throughput import Meter
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class TrainResult:
 
 
 class Trainer:
-    """Trains one model in one process.
+    """Trains one model, in one process or as one of several ranks.
 
     Args:
         config: the run.
@@ -65,10 +68,12 @@ class Trainer:
         validation: held-out windows, or None.
         checkpointer: where to save, or None.
         callbacks: sinks for metrics and events.
-        model: a model to train; built from the configuration if None.
+        model: a model to train, with equal values on every rank; built from the configuration if None.
         config_hash: hash that a checkpoint must carry to be resumed.
         tokenizer: fingerprint of the tokenizer, kept in checkpoints.
         profiles: folder for what `training.profile_steps` asks for; None records nothing.
+        ranks: the processes that train this model together. Each is given the same arguments, an iterator of the same
+            batches included, and takes its own micro-batches of every step.
     """
 
     def __init__(
@@ -83,17 +88,23 @@ class Trainer:
         config_hash: str = "",
         tokenizer: str = "",
         profiles: Path | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         refuse_unavailable(config)
-        self.config = config
+        check_ranks(config, ranks.size)
+        self.config, self.ranks = config, ranks
         self.device = resolve_device(config.run.device)
-        torch.manual_seed(config.training.seed)
+        torch.manual_seed(config.training.seed + ranks.rank)
         self.master = build_hymo(config, device=self.device) if model is None else model.to(self.device)
         self.master.train()
-        self.copy = WorkingCopy(self.master, getattr(torch, config.training.param_dtype))
+        shards = ShardedModel(self.master, config.training, ranks) if ranks.size > 1 else None
+        self.copy = shards or WorkingCopy(self.master, getattr(torch, config.training.param_dtype))
+        self.parameters = dict(self.master.named_parameters()) if shards is None else shards.local
         if self.device.type == "cuda" and config.training.torch_compile_gdn:
-            self.copy.model.compile_blocks()
-        self.optimizers = build_optimizers(self.master, config.optimizer)
+            (self.master.compile_units if shards is not None else self.copy.model.compile_blocks)()
+        self.optimizers = build_optimizers(self.master, config.optimizer, shards, ranks)
+        self.gradients = Gradients(self.parameters, shards, ranks)
+        self.rows = {} if shards is None else shards.rows
         self.scheduler = JointWSDScheduler.from_config(self.optimizers, config.scheduler, config.total_steps)
         self.loader = data_iter if isinstance(data_iter, PackedLoader) else None
         self._stream = None if isinstance(data_iter, PackedLoader) else iter(data_iter)
@@ -103,6 +114,7 @@ class Trainer:
         self.callbacks = list(callbacks)
         self._config_hash, self._tokenizer, self._profiles = config_hash, tokenizer, profiles
         self.step, self.tokens, self.skipped_in_a_row = 0, 0, 0
+        self._first_step = 0
         self.best_loss: float | None = None
         self.best_step: int | None = None
         self.last_validation: Perplexity | None = None
@@ -118,19 +130,30 @@ class Trainer:
             DataError: a batch that the model cannot take.
         """
         cfg = self.config.training
-        meter = _Meter(self.config, self.device)
+        meter = Meter(self.config, self.device, self.ranks.size)
         self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
         if flags := flags_without_effect(self.config, self.device):
             self._event("without_effect", flags=", ".join(flags), reason=NO_EFFECT)
         profiler = StepProfiler(self._profiles, cfg.profile_steps, self.device, self._event)
-        with StopRequest() as stop, self._saves_end(), memory_explained(self.config, self.device), profiler:
+        with (
+            StopRequest() as heard,
+            self._saves_end(),
+            self.ranks.telling(),
+            memory_explained(self.config, self.device),
+            profiler,
+        ):
+            stop = heard if self.ranks.size == 1 else AgreedStop(heard, self.ranks)
             self._validate_if_due(stop)  # an interrupt may have come just before it
             while self.step < self.config.total_steps and not stop():
                 began = time.perf_counter()
+                windows: Sequence[Window] = ()
                 try:  # somebody else's iterator may wait for ever
-                    with stop.waiting() if self.loader is None else nullcontext():
+                    with heard.waiting() if self.loader is None else nullcontext():
                         windows = self.next_windows()
                 except Interrupted:
+                    if self.ranks.size == 1:
+                        break
+                if stop.agree():
                     break
                 waited = time.perf_counter() - began
                 logs = (self.step + 1) % cfg.log_interval == 0 or self.step + 1 == self.config.total_steps
@@ -141,7 +164,7 @@ class Trainer:
                     rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}
                     self._metrics("train", {**record, **meter.read(), **rates, **self._data_hash()})
                 self._between_steps(stop)
-            if stop():
+            if stop.agree():
                 self._event("interrupted", step=self.step, signal=stop.signal)
             self._finish()
         self._event("stop", step=self.step, tokens=self.tokens)
@@ -151,22 +174,26 @@ class Trainer:
         """One optimizer step on the micro-batches of `next_windows`: what is worth recording, and tokens trained on."""
         factor = self.scheduler.set(self.step)
         record, trained = self._optimizer_step(windows, telemetry)
-        tokens = sum(window.inputs.numel() for window in windows) if trained else 0
+        tokens = sum(window.inputs.numel() for window in windows) * self.ranks.size if trained else 0
         self.step += 1
         self.tokens += tokens
+        if self.step == self._first_step + 1:  # whatever takes long (start, compilation) is over
+            self.ranks.limit_waits(self.config.training.rank_timeout_minutes)
         return {**record, "train/lr_factor": factor}, tokens
 
-    def _between_steps(self, stop: StopRequest) -> None:
+    def _between_steps(self, stop: StopRequest | AgreedStop) -> None:
         cfg = self.config.training
         self._saves()
         self._validate_if_due(stop)
-        minutes = (time.monotonic() - self._saved_at) / 60
-        overdue = cfg.checkpoint_minutes is not None and minutes >= cfg.checkpoint_minutes
+        overdue = False
+        if cfg.checkpoint_minutes is not None:
+            minutes = (time.monotonic() - self._saved_at) / 60
+            overdue = self.ranks.exchange([minutes >= cfg.checkpoint_minutes])[0][0] > 0  # by the first rank's clock
         stable = cfg.keep_stable and self.step == self.scheduler.decay_start
         if overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
             self._save()
 
-    def _validate_if_due(self, stop: StopRequest) -> None:
+    def _validate_if_due(self, stop: StopRequest | AgreedStop) -> None:
         due = self.step % self.config.training.eval_interval == 0 or self.step == self.config.total_steps
         if self.validation is not None and due and self._validated_step < self.step and not stop():
             self._validate(stop)
@@ -181,38 +208,51 @@ class Trainer:
 
     @property
     def _micro_batches(self) -> int:
-        """Forward passes of one optimizer step on one rank."""
-        return self.config.training.grad_accum_steps * self.config.training.dp_size
+        """Forward passes of one optimizer step on this rank."""
+        return self.config.training.grad_accum_steps * self.config.training.dp_size // self.ranks.size
 
     def next_windows(self) -> list[Window]:
         """The micro-batches of one optimizer step, on the CPU."""
-        accumulate = self._micro_batches
+        accumulate, rank, world = self._micro_batches, self.ranks.rank, self.ranks.size
         if self.loader is not None:
-            self._loaded = [self.loader.batch_at(self.step, micro=i, n_micro=accumulate) for i in range(accumulate)]
+            self._loaded = [
+                self.loader.batch_at(self.step, rank=rank, world=world, micro=i, n_micro=accumulate)
+                for i in range(accumulate)
+            ]
             batches: Sequence[Batch] = self._loaded
         else:
             assert self._stream is not None
-            batches = list(islice(self._stream, accumulate))
-            if len(batches) < accumulate:
+            batches = list(islice(self._stream, accumulate * world))
+            if len(batches) < accumulate * world:
                 raise TrainingError(
-                    f"step {self.step}: the data ended after {len(batches)} of {accumulate} micro-batches. "
+                    f"step {self.step}: the data ended after {len(batches)} of {accumulate * world} micro-batches. "
                     "Give more data, or lower scheduler.total_steps."
                 )
+            batches = batches[rank * accumulate : (rank + 1) * accumulate]
         vocabulary = self.config.model.vocab_size
         return [to_window(b, vocabulary, f"step {self.step + 1}, micro-batch {i}") for i, b in enumerate(batches)]
 
     def _data_hash(self) -> dict[str, str]:
         """What identifies the last batch, for `hymo replay` to compare with; only a loader's can be rebuilt."""
-        return {} if self.loader is None else {"data/hash": batch_digest(self._loaded)}
+        if self.loader is None or not self.ranks.first:
+            return {}
+        loaded = self._loaded
+        if self.ranks.size > 1:  # this rank has built a part of it
+            loaded = self.loader.pieces_of(self.step - 1, self._micro_batches * self.ranks.size)
+        return {"data/hash": batch_digest(loaded)}
 
     def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], bool]:
         """Forward, backward and update over one global batch: what is worth recording, and whether it trained."""
         model = self.copy.model
         record: dict[str, Tensor] | None = {} if telemetry else None
         counts = [model.target_counts(window) for window in windows]
-        totals = {name: max(1, sum(count[name] for count in counts)) for name in counts[0]}
+        mine = [sum(count[name] for count in counts) for name in counts[0]]
+        everyone = zip(*self.ranks.exchange(mine), strict=True)
+        totals = {name: max(1, sum(found)) for name, found in zip(counts[0], everyone, strict=True)}
         losses: dict[str, Tensor] = {}
         for i, window in enumerate(windows):
+            last = i == len(windows) - 1
+            self.copy.begin(last)
             on_device = Window(
                 window.inputs.to(self.device, non_blocking=True),
                 window.targets.to(self.device, non_blocking=True),
@@ -221,9 +261,13 @@ class Trainer:
             sums = model.loss_sums(on_device, telemetry=record if i == 0 else None)
             means = {name: value / totals[name] for name, value in sums.items()}
             model.weighted_total(means, self._mtp_scale()).backward()
-            self.copy.collect_gradients()
+            self.copy.collect_gradients(last)
             for name, value in means.items():
                 losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+        if self.ranks.size > 1:
+            together = self.ranks.total(torch.stack(list(losses.values())))
+            losses = dict(zip(losses, together, strict=True))
+            self._sum_counts()
         norm = self._clip()
         result = {f"train/{'loss' if n == 'main' else n}": float(v) for n, v in losses.items()}
         result["train/grad_norm"] = float(norm)
@@ -241,10 +285,27 @@ class Trainer:
         self._after_step()
         return result, True
 
+    def _sum_counts(self) -> None:
+        """Sum over ranks what modules counted on their own."""
+        counted = [
+            tensor
+            for module in self.master.modules()
+            if callable(ask := getattr(module, "counted_over_ranks", None))
+            for tensor in ask()
+        ]
+        if counted:
+            total = self.ranks.total(torch.cat([tensor.flatten() for tensor in counted]))
+            sums = total.split([tensor.numel() for tensor in counted])
+            torch._foreach_copy_(counted, [s.view_as(t) for s, t in zip(sums, counted, strict=True)])
+
     def _after_step(self) -> None:
-        self.optimizers.zero_grad()
+        self._zero_grad()
         self.copy.refresh()
         self._call_hooks("after_step")
+
+    def _zero_grad(self) -> None:
+        self.optimizers.zero_grad()
+        self.copy.drop_gradients()
 
     def _call_hooks(self, name: str) -> None:
         """Call a hook of every module that has it."""
@@ -255,28 +316,19 @@ class Trainer:
 
     def _clip(self) -> Tensor:
         """Scale the gradients to the limit, if their norm is finite; returns the norm (fp32) before."""
-        gradients = [p.grad for p in self.master.parameters() if p.grad is not None]
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        limit = self.config.training.grad_clip
-        if limit and bool(norm.isfinite()):
-            torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
-        return norm
+        return self.gradients.clip(self.config.training.grad_clip)
 
     def _not_finite(self, record: Mapping[str, float]) -> str:
         """The first that is not finite, in the order of computation: a loss, a gradient, the norm of all gradients."""
         for name, value in record.items():
             if name != "train/grad_norm" and not math.isfinite(value):
                 return name.removeprefix("train/")
-        gradients = {name: p.grad for name, p in self.master.named_parameters() if p.grad is not None}
-        for name, gradient in gradients.items():
-            if not gradient.isfinite().all():
-                return name
-        largest = max(gradients, key=lambda name: float(gradients[name].abs().max()))
-        return f"gradient norm, largest in {largest}"
+        bad = self.gradients.first_not_finite()
+        return bad or f"gradient norm, largest in {self.gradients.largest()}"
 
     def _skip(self, bad: str) -> None:
         """Leave weights, optimizer states and router biases as they are; tell what was not finite."""
-        self.optimizers.zero_grad()
+        self._zero_grad()
         self._call_hooks("discard_step")
         self.skipped_in_a_row += 1
         self._event("skip", step=self.step + 1, tensor=bad, in_a_row=self.skipped_in_a_row)
@@ -300,13 +352,17 @@ class Trainer:
                 values |= report()
         return {name: float(value) for name, value in values.items()}
 
-    def _validate(self, stop: StopRequest) -> None:
+    def _validate(self, stop: StopRequest | AgreedStop) -> None:
         assert self.validation is not None
         try:
             batch_size = self.config.training.micro_batch_size
-            result = evaluate(self.copy.model, self.validation, batch_size, stop, acceptance=True)
+            result = evaluate(
+                self.copy.model, self.validation, batch_size, stop.agree, acceptance=True, share=self.ranks
+            )
         except KeyboardInterrupt:
             return
+        finally:
+            self.copy.release()
         self.last_validation, self._validated_step = result, self.step
         if math.isfinite(result.loss) and (self.best_loss is None or result.loss < self.best_loss):
             self.best_loss, self.best_step = result.loss, self.step
@@ -320,7 +376,7 @@ class Trainer:
             "best_step": self.best_step,
             "validated_step": self._validated_step,
             "skipped_in_a_row": self.skipped_in_a_row,
-            "rng": ["cpu", "cuda"] if self.device.type == "cuda" else ["cpu"],
+            "rng": rng_names(self.device, self.ranks.size),
             "scheduler": self.scheduler.state_dict(),
             "loader": None if self.loader is None else self.loader.state_dict(self.step),
         }
@@ -335,12 +391,12 @@ class Trainer:
             step=self.step,
             tokens=self.tokens,
             best_loss=self.best_loss,
-            world_size=1,
+            world_size=self.ranks.size,
             trainer=progress,
         )
         pinned = pinned_steps(progress, self.config.training)
         self._saves(wait=True)
-        self.checkpointer.start(training_state(self.master, self.optimizers), manifest, pinned)
+        self.checkpointer.start(self.state(), manifest, pinned)
         self._saved_at = time.monotonic()
         if not self.config.training.async_checkpoint:
             self._saves(wait=True)
@@ -375,6 +431,10 @@ class Trainer:
                 f"folder, then {then}."
             )
 
+    def state(self) -> dict[str, Any]:
+        """Every tensor of the run that this process holds, by name: what a checkpoint saves."""
+        return training_state(self.master, self.parameters, self.optimizers, self.ranks.rank)
+
     def resume(self, path: Path) -> None:
         """Take up a run where a checkpoint left it. More steps than it was saved under lengthen its schedule.
 
@@ -383,6 +443,12 @@ class Trainer:
             ConfigError: fewer steps, or more but from a checkpoint outside the stable phase.
             DataError: the training data changed.
         """
+        folder, manifest = self.ranks.on_first(lambda: self._choose(path))
+        self.ranks.everywhere(lambda: self._load(folder, manifest))
+        self._event("resume", step=self.step, tokens=self.tokens, path=folder.name)
+
+    def _choose(self, path: Path) -> tuple[Path, Manifest]:
+        """The newest whole checkpoint, if this configuration may go on from it."""
         folder, manifest = find_checkpoint(path, lambda text: self._event("damaged_checkpoint", error=text))
         same = self._config_hash == manifest.config_hash
         if not same and not same_but_for_length(load_config(folder / CONFIG), self.config):
@@ -390,14 +456,18 @@ class Trainer:
                 f"{folder}: was saved with another configuration. Resume with the config.yaml of its run, or start a "
                 "new run with --set run.name=NAME."
             )
-        state = training_state(self.master, self.optimizers)
+        return folder, manifest
+
+    def _load(self, folder: Path, manifest: Manifest) -> None:
+        state = self.state()
         missing = set(state["rng"]) - set(manifest.trainer["rng"])
-        for name in missing:  # saved on another kind of device: all but the random numbers goes on exactly
+        for name in missing:  # saved on another kind of device, or by fewer ranks: all else goes on exactly
             del state["rng"][name]
-        load_tensors(folder, state)
-        restore_rng(state)
+        load_tensors(folder, as_shards(state, self.rows, self.ranks) if self.rows else state)
+        restore_rng(state, self.ranks.rank)
         self.copy.refresh()
-        self.step, self.tokens = manifest.step, manifest.tokens
+        self.step = self._first_step = manifest.step
+        self.tokens = manifest.tokens
         self.best_loss, self.best_step = manifest.best_loss, manifest.trainer["best_step"]
         self.skipped_in_a_row = manifest.trainer["skipped_in_a_row"]
         self._validated_step = manifest.trainer["validated_step"]
@@ -408,9 +478,8 @@ class Trainer:
         if self.loader is not None and manifest.trainer["loader"] is not None:
             self.loader.load_state_dict(manifest.trainer["loader"])
         if self._stream is not None:  # batches that the run has read already
-            deque(islice(self._stream, self.step * self._micro_batches), maxlen=0)
+            deque(islice(self._stream, self.step * self._micro_batches * self.ranks.size), maxlen=0)
         self._saved_step = self.step
-        self._event("resume", step=self.step, tokens=self.tokens, path=folder.name)
 
     def _metrics(self, split: str, values: Mapping[str, Any]) -> None:
         record = {"step": self.step, "tokens": self.tokens, "split": split, **values}
@@ -420,31 +489,3 @@ class Trainer:
     def _event(self, kind: str, **fields: Any) -> None:
         for callback in self.callbacks:
             callback.on_event(kind, fields)
-
-
-class _Meter:
-    """Throughput between two readings, validation and checkpoints excluded."""
-
-    def __init__(self, config: HyMoConfig, device: torch.device) -> None:
-        self._flops = flops_per_token(config.model, config.training.seq_len, mtp=config.model.mtp_depth > 0)
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-        self._hardware = match_device(name) if name else None
-        self._device = device
-        self.total_seconds = 0.0
-        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
-
-    def add(self, tokens: int, seconds: float, waited: float) -> None:
-        self.total_seconds += seconds
-        self._tokens += tokens
-        self._seconds += seconds
-        self._waited += waited
-
-    def read(self) -> dict[str, float]:
-        rate = self._tokens / max(self._seconds, 1e-9)
-        values = {"perf/tok_per_s": rate, "perf/data_wait": self._waited / max(self._seconds, 1e-9)}
-        if self._hardware is not None and self._hardware.peak:
-            values["perf/mfu"] = rate * self._flops / self._hardware.peak
-        if self._device.type == "cuda":
-            values["perf/mem_gb"] = torch.cuda.max_memory_allocated(self._device) / 1e9
-        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
-        return values
