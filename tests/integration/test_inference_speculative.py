@@ -159,6 +159,7 @@ def _copy(model: HyMo) -> HyMo:
 
 def test_the_command_tells_tokens_per_pass(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", str(finished), "The", "--max-new-tokens", "40", "--temperature", "0", "--speculative"]
+    words += ["--draft-depth", "2"]
     assert main([*words, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     result = Engine.from_checkpoint(finished).generate("The", 40, Sampling(temperature=0), speculative=True)
@@ -168,5 +169,5 @@ def test_the_command_tells_tokens_per_pass(finished: Path, capsys: pytest.Captur
     assert said["tokens_per_pass"] == stats.tokens / stats.passes
     assert main(words) == 0
     assert f"{stats.tokens / stats.passes:.2f} tokens a pass" in capsys.readouterr().err
-    assert main([*words[:-1], "--json"]) == 0
+    assert main([*words[:-3], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tokens_per_pass"] is None
