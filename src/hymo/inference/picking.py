@@ -18,7 +18,7 @@ class Picker:
     """Draws tokens for rows of a batch."""
 
     def __init__(self, model: HyMo, tokenizer: Tokenizer) -> None:
-        self._model = model
+        self._model, self._vocab_size = model, tokenizer.vocab_size
         closed = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.embed.weight.device)
         closed[[tokenizer.bos_id, tokenizer.pad_id]] = True
         closed[tokenizer.vocab_size :] = True
@@ -84,7 +84,7 @@ class Picker:
         logprobs = torch.log_softmax(self._model.logits(hidden[: len(following)]), -1)
         ids = torch.tensor(following, device=logprobs.device)
         values = logprobs.gather(-1, ids[:, None])[:, 0].tolist()
-        tops = _top(logprobs, alternatives)
+        tops = _top(logprobs[:, : self._vocab_size], alternatives)  # rows behind are no tokens
         for place, token in enumerate(following):
             job.scored.append(Scored(token, values[place], tops[place][:alternatives] if tops else ()))
 
