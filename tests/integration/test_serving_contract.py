@@ -33,7 +33,7 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="module")
 def served(engine: Engine) -> Iterator[Served]:
-    with serving(engine, slots=8, max_waiting=32, max_body=100_000, body_seconds=1.0) as server:
+    with serving(engine, slots=8, max_waiting=32, max_body=100_000, body_seconds=0.5) as server:
         yield server
 
 
@@ -155,6 +155,13 @@ def test_scoring_alone(client: openai.OpenAI, engine: Engine) -> None:
     assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (0, "length")
 
 
+def test_continuations_that_end_in_one_pass_all_arrive(served: Served) -> None:
+    for count in (1, 3, 8):
+        choices = served.complete(prompt=["a", "b"][: 2 if count < 8 else 1], n=count, max_tokens=1, seed=1)["choices"]
+        assert [choice["finish_reason"] for choice in choices] == ["length"] * len(choices)
+        assert [choice["index"] for choice in choices] == list(range(len(choices)))
+
+
 def test_ids_and_text(served: Served) -> None:
     for text in ("", "héé → 😀\n", "<|endoftext|>"):
         status, _, data = served.request("POST", "/tokenize", {"prompt": text, "add_special_tokens": False})
@@ -266,7 +273,6 @@ def test_other_refusals(served: Served) -> None:
 def test_a_chunked_body_is_measured_and_a_slow_one_is_given_up(served: Served) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     for rest, status in (
-        (b"Transfer-Encoding: chunked\r\n\r\n" + b"8000\r\n" + b" " * 0x8000 + b"\r\n" * 1, b"408"),
         (b"Content-Length: 50\r\n\r\n{", b"408"),
         (b"Transfer-Encoding: chunked\r\n\r\n" + (b"8000\r\n" + b" " * 0x8000 + b"\r\n") * 4, b"413"),
     ):
@@ -327,20 +333,20 @@ def test_a_full_queue_says_so_and_those_who_leave_make_room(engine: Engine) -> N
 
 
 def test_a_client_that_does_not_read_holds_up_nobody(served: Served) -> None:
-    asked = {"prompt": ["a"] * 8, "max_tokens": 200, "logprobs": 20, "tokens": True, "stream": True, "seed": 0}
-    slow = [served.open(**asked) for _ in range(2)]
-    began = time.monotonic()
-    answers = [served.complete(prompt="b", max_tokens=20, seed=1) for _ in range(3)]
-    assert len({answer["choices"][0]["text"] for answer in answers}) == 1
-    assert time.monotonic() - began < 60
-    for connection in slow:
-        data = b""
-        while b"[DONE]" not in data[-100:]:
-            piece = connection.recv(1 << 20)
-            assert piece
-            data += piece
-        connection.close()
-    served.becomes(0, 0)
+    """Others are answered while more waits for it than the kernel buffers; later it still gets all of it."""
+    asked = {"prompt": ["a"] * 8, "max_tokens": 60, "logprobs": 20, "tokens": True, "stream": True, "seed": 0}
+    slow = served.open(**asked)
+    texts = {served.complete(prompt="b", max_tokens=20, seed=1)["choices"][0]["text"] for _ in range(3)}
+    assert len(texts) == 1
+    served.becomes(0, 0)  # done as far as the model goes
+    data = b""
+    while b"[DONE]" not in data[-100:]:
+        piece = slow.recv(1 << 20)
+        assert piece
+        data += piece
+    slow.close()
+    assert len(data) > 500_000
+    assert data.count(b'"finish_reason":"') == 8
 
 
 def test_a_failure_of_the_model_is_told_and_survived(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,8 @@ class Worker:
 
     def _step(self) -> list[tuple[Ticket, Update]]:
         news = []
-        for choice in self.scheduler.step():
+        grown = self.scheduler.step()
+        for choice in grown:
             owner = self._owners.get(choice.job)
             if owner is None:
                 continue
@@ -174,8 +175,9 @@ class Worker:
             chunk = choice.take()
             if chunk.text or chunk.tokens or choice.finished:
                 news.append((ticket, Update(place, choice, chunk, choice.finished)))
+        for choice in grown:  # only now: several of a job may have ended in this pass
             if choice.job.finished:
-                del self._owners[choice.job]
+                self._owners.pop(choice.job, None)
         return news
 
     def _deliver(self, news: Sequence[tuple[Ticket, Update | Failed]]) -> None:
