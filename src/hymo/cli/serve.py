@@ -66,6 +66,7 @@ def serve(
     key = api_key or os.environ.get(KEY_VARIABLE) or None
     with listen(host, port) as bound:
         engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)), dtype)
+        engine.settle_threads()
         engine.scheduler(slots, token_budget)  # refuses wrong sizes before anybody connects
         called = name or checkpoint.resolve().name
         settings = Settings(

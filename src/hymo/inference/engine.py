@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from hymo.inference.sampling import Sampling
 from hymo.inference.scheduler import CHUNK, Scheduler
 from hymo.models import HyMo
 from hymo.models.checkpoint import load_model
+
+_SMALL = 20_000_000
+"""Parameters below which the threads of a CPU wait for each other longer than they compute."""
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 """What a model may run in."""
@@ -81,6 +85,16 @@ class Engine:
         model, config, manifest = load_model(folder, device)
         tokenizer = tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, folder)
         return cls(model.to(DTYPES[dtype]), tokenizer)
+
+    def settle_threads(self) -> None:
+        """On a CPU, let a small model run on one thread, unless OMP_NUM_THREADS says otherwise. For whole processes.
+
+        One token's products are too small to share: with two threads on two busy cores `demo` was 20 times slower.
+        """
+        weight = self.model.embed.weight
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        if weight.device.type == "cpu" and size < _SMALL and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
 
     @property
     def context(self) -> int:
