@@ -78,6 +78,8 @@ def generate(
         raise UsageError("--draft-depth: needs --speculative. Add it, or leave --draft-depth out.")
     if prompts is not None and prompt:
         raise UsageError("--prompts: names the prompts. Leave PROMPT out, or --prompts.")
+    if batch_size < 1:
+        raise UsageError(f"--batch-size: must be at least 1, not {batch_size}.")
     given = [os.fsencode(prompt)] if prompts is None else read_prompts(prompts)  # bytes that are no UTF-8 stay so
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)), dtype)
@@ -93,7 +95,7 @@ def generate(
         _stream(engine, given[0], requests[0])
         return
     began = time.perf_counter()
-    found = engine.run(requests, slots=batch_size)
+    found = engine.run(requests, slots=max(batch_size, n))
     seconds = time.perf_counter() - began
     if json:
         said = [

@@ -14,6 +14,7 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.load import load_config
 from hymo.data import ByteTokenizer, sample_paths
+from hymo.inference.choice import Choice
 from hymo.inference.drafting import Speculation
 from hymo.inference.engine import DTYPES, Engine
 from hymo.inference.packaged import DEMO
@@ -107,28 +108,31 @@ def _measure(
     engine: Engine, target: str, trained: bool, batch: int, context: int, new_tokens: int, drafts: Drafts
 ) -> list[DecodeTiming]:
     prompts = _prompts(engine, trained, batch, context)
-    for count in (_WARM_UP, new_tokens):
-        scheduler = engine.scheduler(slots=batch)
-        jobs = [
-            scheduler.submit(Request(prompt, count, Sampling(seed=place), speculative=drafts))
-            for place, prompt in enumerate(prompts)
-        ]
-        began = time.perf_counter()
-        while any(job.choices[0].drawn == 0 for job in jobs):
-            scheduler.step()
-        read = time.perf_counter()
-        first, state = sum(job.choices[0].drawn for job in jobs), scheduler.bytes_used
-        while not scheduler.idle:
-            state = max(state, scheduler.bytes_used)
-            scheduler.step()
-        ended = time.perf_counter()
-    written = sum(job.choices[0].drawn for job in jobs) - first
-    total = engine.new_speculation() if drafts else None
-    for job in jobs:
-        own = job.choices[0].speculation
-        if total is not None and own is not None:
-            total.add(own)
 
+    def run(new: int) -> tuple[list[Choice], float, int, int]:
+        """The texts, seconds from the first token on (from the start for one token), tokens then, state bytes."""
+        scheduler = engine.scheduler(slots=batch)
+        requests = [Request(p, new, Sampling(seed=place), speculative=drafts) for place, p in enumerate(prompts)]
+        texts = [scheduler.submit(request).choices[0] for request in requests]
+        began, before, state = time.perf_counter(), 0, 0
+        while any(text.drawn == 0 for text in texts):
+            scheduler.step()
+            state = max(state, scheduler.bytes_used)
+        if new > 1:
+            began, before = time.perf_counter(), sum(text.drawn for text in texts)
+        while not scheduler.idle:
+            scheduler.step()
+            state = max(state, scheduler.bytes_used)
+        return texts, time.perf_counter() - began, before, state
+
+    run(_WARM_UP)
+    _, reading, _, _ = run(1)
+    texts, writing, before, state = run(new_tokens)
+    written = sum(text.drawn for text in texts) - before
+    total = engine.new_speculation() if drafts else None
+    for text in texts:
+        if total is not None and text.speculation is not None:
+            total.add(text.speculation)
     depth = engine.model.config.mtp_depth if drafts is True else int(drafts) if drafts != "auto" else drafts
 
     def row(phase: str, tokens: int, seconds: float, stats: Speculation | None) -> DecodeTiming:
@@ -146,8 +150,8 @@ def _measure(
             state_bytes=state,
         )
 
-    rows = [] if drafts else [row("prefill", batch * context, read - began, None)]
-    return [*rows, row("decode", written, ended - read, total)]
+    rows = [] if drafts else [row("prefill", batch * context, reading, None)]
+    return [*rows, row("decode", written, writing, total)]
 
 
 def _prompts(engine: Engine, trained: bool, batch: int, context: int) -> list[tuple[int, ...]]:
