@@ -26,7 +26,7 @@ EXTRAS = (
     ("datasets", "datasets", "corpora from the Hugging Face hub (not used by this version)"),
     ("lm_eval", "lm-eval", "lm-evaluation-harness tasks (not used by this version)"),
     ("transformers", "transformers", "`hymo export` and `hymo import`"),
-    ("fastapi", "fastapi", "the HTTP server (not used by this version)"),
+    ("starlette", "starlette", "`hymo serve`, with uvicorn and prometheus-client"),
     ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
 )
 """Module, distribution, and what it enables."""
