@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hymo.core.errors import UsageError
 from hymo.inference import Engine, Generation, Request, Sampling, Scheduler
 from hymo.inference.choice import Choice, Job
+from hymo.inference.drafting import PROBE, Costs
 from inference_helpers import FewLetters, few_letters_model, slow_generation
 
 LETTERS = FewLetters()
@@ -297,3 +298,29 @@ def test_no_seed_differs_and_a_seed_is_its_own() -> None:
     assert free[0].text != ENGINE.run([Request((1, 3), 30)])[0][0].text
     one = ENGINE.generate("a", 30, Sampling(seed=3))
     assert ENGINE.run([Request((1, 3), 30, Sampling(seed=3), n=4)])[0][0].text == one.text
+
+
+def test_drafting_switches_itself_off_where_it_does_not_pay_and_tries_again() -> None:
+    """Measured costs decide: where drafts make a pass ten times dearer, only probes draft; the text is the same."""
+    endless = FewLetters()
+    endless.eos_id = FewLetters.pad_id  # which is never drawn
+    request = Request((1, 3, 4), 90, Sampling(seed=11, min_p=0.05), speculative="auto")
+    for dear in (False, True):
+        costs = Costs()
+        for depth in range(3):
+            for _ in range(3):
+                costs.note(1, depth, 1e6 * (1 + (9 if dear else 1e-6) * depth))
+        scheduler = Scheduler(ENGINE.model, endless, 1, costs=costs)
+        costs.note = lambda rows, depth, seconds: None  # type: ignore[method-assign]
+        job = scheduler.submit(request)
+        while not scheduler.idle:
+            scheduler.step()
+        (generation,) = job.generations()
+        stats = generation.speculation
+        assert stats is not None
+        if dear:
+            assert stats.proposed[0] == stats.passes // PROBE == 1
+        else:
+            assert stats.proposed[0] > stats.passes // 2
+        plain = Engine(ENGINE.model, endless).run([replace(request, speculative=False)])[0][0]
+        assert generation.tokens == plain.tokens

@@ -116,7 +116,8 @@ class Worker:
         if self.waiting + len(requests) > self.max_waiting:
             raise QueueFull
         ticket = Ticket(open=sum(request.n for request in requests))
-        self._arriving += len(requests)
+        with self._wake:
+            self._arriving += len(requests)
         self._send(lambda: self._accept(ticket, requests))
         return ticket
 
@@ -134,7 +135,8 @@ class Worker:
     # What follows runs in the worker's thread.
 
     def _accept(self, ticket: Ticket, requests: Sequence[Request]) -> None:
-        self._arriving -= len(requests)
+        with self._wake:
+            self._arriving -= len(requests)
         if ticket.cancelled:
             return
         for place, request in enumerate(requests):
@@ -156,12 +158,14 @@ class Worker:
                 if self._stopping:
                     return
             try:
-                for action in inbox:
-                    action()
+                while inbox:
+                    inbox.pop(0)()
                 if not self.scheduler.idle:
                     self._deliver(self._step())
                 self._metrics.load(self.scheduler.active, len(self.scheduler.waiting), self.scheduler.bytes_used)
             except Exception as error:
+                with self._wake:
+                    self._inbox[:0] = inbox
                 self._fail(error)
 
     def _step(self) -> list[tuple[Ticket, Update]]:
