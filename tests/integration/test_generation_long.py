@@ -52,7 +52,9 @@ def measured(model: HyMo, places: list[int], block: int) -> Iterator[tuple[int, 
         fixed = sum(
             getattr(c, name).numel() * getattr(c, name).element_size() for c in constant for name in c.tensors()
         )
-        used = sum(int((getattr(c, name)[0] != 0).sum()) for c in growing for name in c.tensors())
+        used = 0
+        for tensor in (getattr(c, name)[0].flatten(1) for c in growing for name in c.tensors()):
+            used += int((tensor != 0).any(-1).sum()) * tensor.shape[-1]
         reserved = sum(getattr(c, name).numel() for c in growing for name in c.tensors())
         assert all(torch.isfinite(c.state).all() for c in constant)
         yield read, fixed, used, reserved
