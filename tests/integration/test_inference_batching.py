@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hymo.core.accounting import cache_numbers
 from hymo.core.errors import UsageError
 from hymo.inference import Engine, Generation, Request, Sampling, Scheduler
 from hymo.inference.choice import Choice, Job
@@ -20,6 +21,15 @@ from inference_helpers import FewLetters, few_letters_model, slow_generation
 
 LETTERS = FewLetters()
 ENGINE = Engine(few_letters_model(), LETTERS)
+
+
+class EndlessLetters(FewLetters):
+    """Its end of text is an id that the engine never draws."""
+
+    eos_id = FewLetters.pad_id
+
+
+ENDLESS = Engine(ENGINE.model, EndlessLetters())
 
 
 def make_requests() -> list[Request]:
@@ -118,6 +128,15 @@ def test_the_requests_exercise_what_they_are_for() -> None:
     assert len({generation.text for generation in ALONE[1].generations()}) > 1  # n continuations differ
 
 
+def memory(rows: int, tokens: int) -> int:
+    """Most bytes of a decode state of so many rows and tokens in fp64, with room for the drafts of every row."""
+    config = ENGINE.model.config
+    cache = len(config.mla_layers) * cache_numbers(config) * 8 * (tokens + rows * config.mtp_depth)
+    window = 8 * config.gdn_d_inner * (config.gdn_d_conv - 1)
+    recurrent = 8 * config.gdn_n_heads * config.gdn_d_state * config.gdn_headdim
+    return cache + rows * len(config.gdn_layers) * (recurrent + window)
+
+
 @given(data=st.data())
 @settings(deadline=None, max_examples=40)
 def test_any_arrival_order_gives_what_each_gets_alone(data: st.DataObject) -> None:
@@ -125,9 +144,9 @@ def test_any_arrival_order_gives_what_each_gets_alone(data: st.DataObject) -> No
     waits = data.draw(st.lists(st.integers(0, 12), min_size=len(order), max_size=len(order)))
     leaves = data.draw(st.lists(st.none() | st.integers(0, 10), min_size=len(order), max_size=len(order)))
     slots = data.draw(st.integers(3, 9))
-    scheduler = ENGINE.scheduler(
-        slots, data.draw(st.sampled_from([None, 150])), data.draw(st.sampled_from([1, 7, 512]))
-    )
+    budget = data.draw(st.sampled_from([None, 150]))
+    scheduler = ENGINE.scheduler(slots, budget, data.draw(st.sampled_from([1, 7, 512])))
+    most = memory(slots, slots * 160 if budget is None else budget)
     jobs: list[Job] = []
     grown: dict[Choice, tuple[str, list[int]]] = {}
     until: list[int | None] = []
@@ -138,6 +157,7 @@ def test_any_arrival_order_gives_what_each_gets_alone(data: st.DataObject) -> No
             text, tokens = grown.get(choice, ("", []))
             grown[choice] = text + chunk.text, tokens + [token.id for token in chunk.tokens]
         assert scheduler.active <= slots
+        assert scheduler.bytes_used <= most
         for place, job in enumerate(jobs):
             left = until[place]
             if left is not None and not job.finished:
@@ -292,25 +312,43 @@ def test_rows_and_tokens_are_bounded_and_free_rows_are_used_again() -> None:
         ENGINE.scheduler(slots=0)
 
 
+def test_memory_of_a_long_text_is_given_back_while_others_go_on() -> None:
+    scheduler = Scheduler(ENGINE.model, ENDLESS.tokenizer, slots=8)
+    short = scheduler.submit(Request((1, 3), 30, Sampling(seed=1)))
+    scheduler.step()
+    small = scheduler.bytes_used
+    assert small == memory(1, 32)
+    long = scheduler.submit(Request((1, *[3] * 140), 5, Sampling(seed=1), n=3))
+    scheduler.step()
+    assert scheduler.bytes_used == memory(4, 4 * 146)
+    while not long.finished:
+        scheduler.step()
+    assert scheduler.bytes_used == small
+    while not scheduler.idle:
+        scheduler.step()
+    assert scheduler.bytes_used == 0
+    wanted = ENDLESS.run([short.request])[0][0]
+    assert short.choices[0].generation().tokens == wanted.tokens
+
+
 def test_no_seed_differs_and_a_seed_is_its_own() -> None:
-    free = ENGINE.run([Request((1, 3), 30, n=4)])[0]
-    assert len({generation.text for generation in free}) > 1
-    assert free[0].text != ENGINE.run([Request((1, 3), 30)])[0][0].text
-    one = ENGINE.generate("a", 30, Sampling(seed=3))
-    assert ENGINE.run([Request((1, 3), 30, Sampling(seed=3), n=4)])[0][0].text == one.text
+    free = ENDLESS.run([Request((1, 3), 30, n=4), Request((1, 3), 30)])
+    assert len({generation.text for results in free for generation in results}) == 5
+    one = ENDLESS.generate("a", 30, Sampling(seed=3))
+    several = ENDLESS.run([Request((1, 3), 30, Sampling(seed=3), n=4)])[0]
+    assert several[0].text == one.text
+    assert len({generation.text for generation in several}) == 4
 
 
 def test_drafting_switches_itself_off_where_it_does_not_pay_and_tries_again() -> None:
     """Measured costs decide: where drafts make a pass ten times dearer, only probes draft; the text is the same."""
-    endless = FewLetters()
-    endless.eos_id = FewLetters.pad_id  # which is never drawn
     request = Request((1, 3, 4), 90, Sampling(seed=11, min_p=0.05), speculative="auto")
     for dear in (False, True):
         costs = Costs()
         for depth in range(3):
             for _ in range(3):
                 costs.note(1, depth, 1e6 * (1 + (9 if dear else 1e-6) * depth))
-        scheduler = Scheduler(ENGINE.model, endless, 1, costs=costs)
+        scheduler = Scheduler(ENGINE.model, ENDLESS.tokenizer, 1, costs=costs)
         costs.note = lambda rows, depth, seconds: None  # type: ignore[method-assign]
         job = scheduler.submit(request)
         while not scheduler.idle:
@@ -322,5 +360,5 @@ def test_drafting_switches_itself_off_where_it_does_not_pay_and_tries_again() ->
             assert stats.proposed[0] == stats.passes // PROBE == 1
         else:
             assert stats.proposed[0] > stats.passes // 2
-        plain = Engine(ENGINE.model, endless).run([replace(request, speculative=False)])[0][0]
+        plain = ENDLESS.run([replace(request, speculative=False)])[0][0]
         assert generation.tokens == plain.tokens

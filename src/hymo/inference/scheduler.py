@@ -80,6 +80,7 @@ class Scheduler:
         self._state: DecodeState | None = None
         self._rows: list[Choice] = []
         self._running = 0
+        self._longest = 0
         self._device = model.embed.weight.device
 
     @property
@@ -162,16 +163,34 @@ class Scheduler:
             if rows > self.slots or rows * longest > self.token_budget:
                 return
             self.waiting.popleft()
-            self._make_rows(rows, job.total)
+            self._make_room(rows, longest)
             for choice in job.choices:
                 self._pool.clear(len(self._rows))
                 self._rows.append(choice)
 
-    def _make_rows(self, rows: int, room: int) -> None:
+    def _make_room(self, rows: int, longest: int) -> None:
+        """Room for some rows of some tokens: twice as many rows as before while the budget lasts, no more tokens."""
+        room = longest + self._heads
+        self._longest = longest if self._state is None else max(longest, self._longest)
         if self._state is None:
-            self._state = self._model.init_state(rows, reserve=room + self._heads)
-        elif rows > self._pool.batch_size:
-            self._pool.resize(min(self.slots, max(rows, 2 * self._pool.batch_size)))
+            self._state = self._model.init_state(rows, reserve=room)
+            return
+        have = self._pool.batch_size
+        if rows > have:
+            self._pool.resize(max(rows, min(2 * have, self.slots, self.token_budget // longest)))
+        self._pool.reserve(room, exact=True)
+
+    def _give_back(self) -> None:
+        """Give back what is reserved, if the texts that are left need less than half of it."""
+        if not self._rows:
+            self._state = None
+            return
+        rows, have = len(self._rows), self._pool.batch_size
+        longest = max(choice.job.total for choice in self._rows)
+        if 2 * rows < have or 2 * longest < self._longest:
+            self._pool.resize(rows)
+            self._pool.trim(longest + self._heads)
+            self._longest = longest
 
     @property
     def _pool(self) -> DecodeState:
@@ -291,8 +310,7 @@ class Scheduler:
                 self._pool.copy_row(source, target)
         self._rows = [self._rows[source] for source in moves]
         self._running = len(order)
-        if not self._rows:
-            self._state = None  # the next batch may need far less
+        self._give_back()
 
 
 def _push(choice: Choice, tokens: Sequence[Token]) -> None:

@@ -56,12 +56,12 @@ class MLACache:
         """Names of the tensors whose first dimension is the row."""
         return ["latent", "rope_keys"]
 
-    def reserve(self, length: int) -> None:
-        """Make room for `length` tokens, growing by doubling."""
+    def reserve(self, length: int, exact: bool = False) -> None:
+        """Make room for `length` tokens, growing by doubling unless it shall be `exact`."""
         have = self.latent.shape[1]
         if length <= have:
             return
-        extra = max(length, 2 * have, 64) - have
+        extra = length - have if exact else max(length, 2 * have, 64) - have
         for name in self.tensors():
             old: Tensor = getattr(self, name)
             setattr(self, name, torch.cat((old, old.new_zeros((old.shape[0], extra, *old.shape[2:]))), 1))
@@ -120,11 +120,18 @@ class DecodeState:
         self.lengths = self.lengths - self.last_call + keep
         self.last_call = None
 
-    def reserve(self, length: int) -> None:
-        """Make room for `length` tokens in every row."""
+    def reserve(self, length: int, exact: bool = False) -> None:
+        """Make room for `length` tokens in every row, and for no more if it shall be `exact`."""
         for cache in self.layers:
             if isinstance(cache, MLACache):
-                cache.reserve(length)
+                cache.reserve(length, exact)
+
+    def trim(self, length: int) -> None:
+        """Give back the room for more than `length` tokens, which no row may have read."""
+        for cache in self.layers:
+            if isinstance(cache, MLACache) and cache.latent.shape[1] > length:
+                for name in cache.tensors():
+                    setattr(cache, name, getattr(cache, name)[:, :length].clone())
 
     def resize(self, rows: int) -> None:
         """Keep the first `rows` rows, or add empty ones behind those there are."""
