@@ -55,6 +55,18 @@ def test_it_writes_words_and_its_drafts_are_often_right() -> None:
     assert sum(word in vocabulary for word in words) >= 0.9 * len(words) > 10
 
 
+def test_a_small_model_takes_one_thread_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr("torch.set_num_threads", taken.append)
+    engine = Engine.from_checkpoint("demo")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    engine.settle_threads()
+    assert taken == []
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    engine.settle_threads()
+    assert taken == [1]
+
+
 @pytest.mark.heavy
 def test_the_held_out_figure_of_the_recipe(tmp_path: Path) -> None:
     paths, tokenizer = sample_paths(), ByteTokenizer()
