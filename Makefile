@@ -45,7 +45,7 @@ wheel: $(VENV)/.dev
 	rm -rf build dist && $(BIN)/python -m build --wheel --no-isolation --outdir dist .
 	$(BIN)/python -m venv --clear dist/env
 	dist/env/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt dist/*.whl
-	cd dist && env/bin/hymo config list && env/bin/hymo demo --short
+	cd dist && env/bin/hymo config list && env/bin/hymo generate demo 'The SQLite ' && env/bin/hymo demo --short
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -108,6 +108,19 @@ eval RUN --max-bytes x
 eval RUN --device cuda
 generate
 generate MISSING x
+serve
+serve MISSING --port 0
+serve EMPTY --port 0
+serve RUN --port 99999
+serve RUN --port 0 --host nowhere.invalid
+serve RUN --port 0 --slots 0
+serve RUN --port 0 --token-budget 0
+serve RUN --port 0 --max-waiting 0
+serve RUN --port 0 --device cuda
+bench decode
+bench decode MISSING
+bench decode RUN --batch 0
+bench decode RUN --context 4000
 generate EMPTY x
 generate FILE x
 generate STEP --max-new-tokens 0

@@ -138,8 +138,6 @@ def test_misuse_is_refused() -> None:
     model = build()
     with pytest.raises(UsageError, match="2 rows"):
         model.decode(draw_tokens(3, 2), model.init_state(2))
-    with pytest.raises(UsageError, match="new_lengths"):
-        model.decode_hidden(draw_tokens(2, 2), model.init_state(2), torch.tensor([1, 2]), keep_history=True)
     for bad in ([1, 3], [-1, 1], [1]):
         with pytest.raises(UsageError, match="new_lengths"):
             model.decode(draw_tokens(2, 2), model.init_state(2), torch.tensor(bad))
@@ -311,3 +309,62 @@ def test_a_plain_call_keeps_nothing_of_the_history_before() -> None:
     assert [len(cache.history) for cache in caches] == [4] * len(caches)
     model.decode_hidden(draw_tokens(2, 1), state)
     assert [cache.history for cache in caches] == [[]] * len(caches)
+
+
+@pytest.mark.parametrize("recurrence", RECURRENCES)
+def test_ragged_drafts_roll_back_row_by_row(recurrence: str) -> None:
+    """Rows of different lengths read different numbers of drafts and keep different numbers of them."""
+    model = slow_decay(build(double=True, gdn_recurrence=recurrence))
+    tokens = draw_tokens(4, 40)
+    state = model.init_state(4)
+    starts = [18, 7, 1, 12]
+    model.decode(tokens[:, :18], state, torch.tensor(starts))
+    for read, keep in (([3, 1, 4, 2], [1, 1, 0, 2]), ([1, 4, 2, 0], [0, 4, 1, 0]), ([3, 3, 3, 3], [3, 0, 2, 1])):
+        block = torch.randint(0, 64, (4, max(read)))
+        for row, (start, kept) in enumerate(zip(starts, keep, strict=True)):
+            block[row, :kept] = tokens[row, start : start + kept]
+        model.decode_hidden(block, state, torch.tensor(read), keep_history=True)
+        with pytest.raises(UsageError, match="keep must lie in"):
+            state.rollback(torch.tensor(read) + torch.tensor([0, 0, 1, 0]))
+        state.rollback(torch.tensor(keep))
+        starts = [start + kept for start, kept in zip(starts, keep, strict=True)]
+        assert state.lengths.tolist() == starts
+    block = torch.stack([tokens[row, start : start + 3] for row, start in enumerate(starts)])
+    logits = model.decode(block, state)
+    for row, start in enumerate(starts):
+        close(logits[row], model(tokens[row : row + 1, : start + 3])[0, start:])
+
+
+def test_rows_of_a_pool_decode_as_if_alone() -> None:
+    """Rows join, leave, move and fork while others are left alone; what a row held before does not matter."""
+    model = slow_decay(build(double=True))
+    tokens = draw_tokens(3, 40)
+    pool = model.init_state(1)
+
+    def read(start: int, stop: int, block: Tensor) -> Tensor:
+        part = pool.rows(start, stop, int(pool.lengths[start:stop].max()) + block.shape[1])
+        logits = model.decode(block, part)
+        pool.put(start, part)
+        return logits
+
+    read(0, 1, tokens[:1, :10])
+    pool.resize(4)
+    assert pool.lengths.tolist() == [10, 0, 0, 0]
+    read(1, 2, tokens[1:2, :15])
+    read(2, 3, draw_tokens(1, 30, seed=9))
+    pool.clear(2)
+    read(2, 3, tokens[2:, :5])
+    pool.copy_row(1, 3)
+    close(read(3, 4, tokens[1:2, 15:20]), model(tokens[1:2, :20])[:, 15:])
+    for row, length in enumerate((10, 15, 5)):
+        close(
+            read(row, row + 1, tokens[row : row + 1, length : length + 4])[0],
+            model(tokens[row : row + 1])[0, length : length + 4],
+        )
+    latent = next(c for c in pool.layers if isinstance(c, MLACache)).latent
+    part = pool.rows(1, 3, 20)
+    assert next(c for c in part.layers if isinstance(c, MLACache)).latent.data_ptr() == latent[1].data_ptr()
+    pool.copy_row(2, 0)
+    pool.resize(1)
+    assert pool.lengths.tolist() == [9]
+    close(read(0, 1, tokens[2:, 9:20]), model(tokens[2:, :20])[:, 9:])

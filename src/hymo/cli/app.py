@@ -28,6 +28,7 @@ COMMANDS = (
     ("checkpoint", "hymo.cli.checkpoint:app", "List, verify and prune checkpoints."),
     ("eval", "hymo.cli.eval:evaluate", "Measure a checkpoint on held-out text, benchmark tasks and suites."),
     ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
+    ("serve", "hymo.cli.serve:serve", "Serve a checkpoint: completions API and playground page."),
     ("export", "hymo.cli.export:export", "Write a checkpoint for transformers."),
     ("import", "hymo.cli.export:import_export", "Turn an export back into a checkpoint."),
     ("bench", "hymo.cli.bench:app", "Measure speed on this machine."),

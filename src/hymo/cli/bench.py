@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from hymo.cli.options import Json, Overrides
-from hymo.cli.output import count, print_json, print_table
+from hymo.cli.output import count, print_json, print_table, size
 
 app = App(name="bench", help="Measure speed on this machine.", result_action="return_value")
 
@@ -70,3 +71,57 @@ def train(
         parts = [(name, f"{ms:,.2f}", f"{100 * ms / result.ms_per_step:.1f}") for name, ms in result.parts_ms.items()]
         parts.append(("waiting for launches", f"{result.idle_ms or 0:,.2f}", ""))
         print_table("one step by kind of kernel", ("kind", "ms", "%"), parts)
+
+
+@app.command
+def decode(
+    target: str,
+    /,
+    *,
+    batch: Annotated[tuple[int, ...], Parameter(negative="")] = (1, 4, 16),
+    context: int = 128,
+    new_tokens: int = 64,
+    speculative: Annotated[bool, Parameter(negative="")] = False,
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32",
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    json: Json = False,
+) -> None:
+    """Measure generation: prompts read and tokens generated per second, by number of texts at once.
+
+    Args:
+        target: Checkpoint or run folder, `demo`, or a configuration, which gets random weights.
+        batch: Texts at once; may be repeated.
+        context: Tokens of each prompt.
+        new_tokens: Tokens to generate for each.
+        speculative: Measure every draft depth too.
+        dtype: What to compute in.
+        device: Where to run.
+        json: Write JSON.
+    """
+    from hymo.inference.bench import bench_decode, open_target
+    from hymo.inference.request import Drafts
+    from hymo.training.device import resolve_device
+
+    place = str(resolve_device(device))
+    depths: list[Drafts] = [False]
+    if speculative:
+        heads = open_target(target, place, dtype)[0].new_speculation()
+        depths += [*range(1, len(heads.proposed) + 1), "auto"]
+    rows = bench_decode(target, place, dtype, batch, context, new_tokens, depths)
+    if json:
+        print_json({"device": place, "dtype": dtype, "rows": [row.to_dict() for row in rows]})
+        return
+    shown = [
+        (
+            row.phase,
+            str(row.batch),
+            row.drafts,
+            f"{row.tok_per_s:,.0f}",
+            "" if row.tokens_per_pass is None else f"{row.tokens_per_pass:.2f}",
+            "" if row.acceptance is None else " / ".join(f"{share:.0%}" for share in row.acceptance),
+            size(row.state_bytes),
+        )
+        for row in rows
+    ]
+    columns = ("phase", "texts", "drafts", "tokens/s", "tokens a pass", "accepted", "state")
+    print_table(f"{target} on {place} in {dtype}, prompts of {context} tokens", columns, shown)

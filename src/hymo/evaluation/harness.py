@@ -9,7 +9,6 @@ Length: what does not fit into the context is cut on the left, behind the bos, a
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import sys
 from collections import Counter
@@ -174,30 +173,23 @@ class HymoLM(TemplateLM):
         A text that is drawn depends on `seed`, on its context and on how often that context was asked for before,
         not on the other requests.
         """
-        wanted = [(request, request.args[0], options_of(request.args[1])) for request in requests]
         asked: Counter[str] = Counter()
-        texts = []
-        with bar(len(wanted), "texts", self._progress) as shown:
-            for request, context, (stops, limit, sampling) in wanted:
-                key = f"{self.seed}\0{asked[context]}\0{context}"
-                asked[context] += 1
-                seed = int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big")
-                texts.append(self._continue(context, stops, limit, Sampling(seed=seed, **sampling), name_of(request)))
-                shown.update(1)
-        return texts
-
-    def _continue(self, context: str, stops: list[str], limit: int, sampling: Sampling, task: str) -> str:
-        prompt, limit = self._fit(context, limit, task)
-        longest = max(map(len, stops), default=0)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        text = ""
-        for token in self.engine.stream(prompt, limit, sampling):
-            new = decoder.decode(self.ids.decode_bytes([token.id]))
-            text += new
-            if new and any(stop in text[-len(new) - longest :] for stop in stops):
-                break
-        text += decoder.decode(b"", final=True)
-        return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=None)]
+        wanted = []
+        for request in requests:
+            context, options = request.args
+            stops, limit, sampling = options_of(options)
+            key = f"{self.seed}\0{asked[context]}\0{context}"
+            asked[context] += 1
+            seed = int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+            prompt, limit = self._fit(context, limit, name_of(request))
+            wanted.append(self.engine.request(prompt, limit, Sampling(seed=seed, **sampling), stop=stops))
+        scheduler = self.engine.scheduler(self.batch_size)
+        jobs = [scheduler.submit(request) for request in wanted]
+        with bar(len(jobs), "texts", self._progress) as shown:
+            while not scheduler.idle:
+                scheduler.step()
+                shown.update(sum(job.finished for job in jobs) - shown.n)
+        return [job.generations()[0].text for job in jobs]
 
     def _fit(self, context: str, limit: int, task: str) -> tuple[str | bytes, int]:
         """The prompt and the limit that the context holds."""

@@ -1,6 +1,8 @@
 """Generation from a trained model."""
 
-from hymo.inference.engine import Engine, Generation
+from hymo.inference.engine import Engine, Stream
+from hymo.inference.request import Chunk, Generation, Request, Scored, Token
 from hymo.inference.sampling import Sampling
+from hymo.inference.scheduler import Scheduler
 
-__all__ = ["Engine", "Generation", "Sampling"]
+__all__ = ["Chunk", "Engine", "Generation", "Request", "Sampling", "Scheduler", "Scored", "Stream", "Token"]

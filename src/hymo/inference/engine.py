@@ -1,102 +1,57 @@
-"""Generation over a decode state: prefill once, then one token at a time, or several with drafts.
-
-Speculation. The prediction heads draft up to `mtp_depth` tokens; one pass of the model reads the certain token and
-the drafts, and its own distributions decide how many to keep. A draft x is the head's most likely token, so the exact
-rule is: accept with probability p(x), else draw from p without x. At temperature 0 that is: accept while it is the
-argmax. The state then rolls back past what was rejected. Source of the rule: Leviathan et al., arXiv 2211.17192, for
-a one-hot draft.
-"""
+"""Generation from a model: one prompt, many, or streamed. All of it runs on `hymo.inference.scheduler`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from hymo.core.errors import UsageError
 from hymo.data.of_run import tokenizer_of_checkpoint
 from hymo.data.tokenizer import Tokenizer
+from hymo.inference.choice import Job
+from hymo.inference.drafting import Costs, Speculation
+from hymo.inference.packaged import checkpoint_path
+from hymo.inference.request import Chunk, Drafts, Generation, Request
 from hymo.inference.sampling import Sampling
+from hymo.inference.scheduler import CHUNK, Scheduler
 from hymo.models import HyMo
 from hymo.models.checkpoint import load_model
 
+_SMALL = 20_000_000
+"""Parameters below which the threads of a CPU wait for each other longer than they compute."""
 
-@dataclass
-class Speculation:
-    """How drafting went."""
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+"""What a model may run in."""
 
-    proposed: list[int]
-    """Drafts that the model judged, by depth: those after a rejected one are not counted."""
-    accepted: list[int]
-    """Drafts kept, by depth."""
-    passes: int = 0
-    """Passes of the model after the prompt."""
-    tokens: int = 0
-    """Tokens that those passes gave."""
+
+class Stream:
+    """The chunks of one continuation as they come; `generation` is there once they have ended."""
+
+    def __init__(self, scheduler: Scheduler, job: Job) -> None:
+        self._scheduler, self._job = scheduler, job
+        self._chunks = self._run()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self._chunks
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
 
     @property
-    def acceptance(self) -> list[float]:
-        """Accepted / judged, by depth; 0 where nothing was judged."""
-        return [a / p if p else 0.0 for a, p in zip(self.accepted, self.proposed, strict=True)]
+    def generation(self) -> Generation:
+        """The finished continuation."""
+        return self._job.choices[0].generation()
 
-    @property
-    def tokens_per_pass(self) -> float:
-        """Mean tokens per pass; 1 without any use of drafts."""
-        return self.tokens / self.passes if self.passes else 0.0
-
-
-@dataclass(frozen=True)
-class Token:
-    """One generated token."""
-
-    id: int
-    logprob: float
-    """Log-probability under the model's own distribution."""
-    drafted: bool = False
-    """Whether it was an accepted draft."""
-
-
-@dataclass(frozen=True)
-class Generation:
-    """One finished continuation."""
-
-    text: str
-    """Continuation without the prompt."""
-    tokens: list[int]
-    """Its token ids, eos left out."""
-    logprobs: list[float]
-    """Log-probability of each token under the model's own distribution."""
-    finish_reason: str
-    """`stop` at the end-of-text token, `length` at the limit."""
-    speculation: Speculation | None = None
-    """Filled if drafts were used."""
-
-
-@dataclass
-class _Draw:
-    """What drawing a token depends on."""
-
-    sampling: Sampling
-    generator: torch.Generator
-    seen: Tensor = field(repr=False)
-    """bool (V,) tokens of prompt and continuation so far."""
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """(V,) distribution at this point of the text."""
-        return self.sampling.probabilities(logits, self.seen)
-
-    def draw(self, probabilities: Tensor) -> int:
-        """One token."""
-        return int(torch.multinomial(probabilities, 1, generator=self.generator))
-
-    def accepts(self, probability: float) -> bool:
-        """Whether a draft of this probability is kept. Certain outcomes use no random number."""
-        if probability in (0.0, 1.0):
-            return probability == 1.0
-        return float(torch.rand((), generator=self.generator, device=self.generator.device)) < probability
+    def _run(self) -> Iterator[Chunk]:
+        choice = self._job.choices[0]
+        while not choice.finished:
+            self._scheduler.step()
+            chunk = choice.take()
+            if chunk.text or chunk.tokens:
+                yield chunk
 
 
 class Engine:
@@ -110,161 +65,123 @@ class Engine:
     def __init__(self, model: HyMo, tokenizer: Tokenizer) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
-        closed = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.embed.weight.device)
-        closed[[tokenizer.bos_id, tokenizer.pad_id]] = True
-        closed[tokenizer.vocab_size :] = True
-        self._closed = closed
+        self._costs = Costs()
 
     @classmethod
-    def from_checkpoint(cls, path: str | Path, device: str = "cpu") -> Engine:
-        """Load the model and the tokenizer of a checkpoint, or of a run's newest whole one."""
-        model, config, manifest = load_model(path, device)
-        return cls(model, tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, Path(path)))
+    def from_checkpoint(cls, path: str | Path, device: str = "cpu", dtype: str = "float32") -> Engine:
+        """Load the model and the tokenizer of a checkpoint, of a run's newest whole one, or of the packaged `demo`.
+
+        Args:
+            path: folder of a checkpoint or a run; `demo` if no folder has that name.
+            device: where to run.
+            dtype: float32, bfloat16 (faster on a GPU), or float64 (texts do not depend on the batch at all).
+
+        Raises:
+            UsageError, CheckpointError: nothing there, or damaged.
+        """
+        if dtype not in DTYPES:
+            raise UsageError(f"dtype: must be one of {', '.join(DTYPES)}, not {dtype}.")
+        folder = checkpoint_path(path)
+        model, config, manifest = load_model(folder, device)
+        tokenizer = tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, folder)
+        return cls(model.to(DTYPES[dtype]), tokenizer)
+
+    def settle_threads(self) -> None:
+        """On a CPU, let a small model run on one thread, unless OMP_NUM_THREADS says otherwise. For whole processes.
+
+        One token's products are too small to share: with two threads on two busy cores `demo` was 20 times slower.
+        """
+        weight = self.model.embed.weight
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        if weight.device.type == "cpu" and size < _SMALL and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
 
     @property
     def context(self) -> int:
         """Most tokens of prompt and continuation together."""
         return self.model.rope_gdn.positions
 
-    def generate(
-        self,
-        prompt: str | bytes,
-        max_new_tokens: int = 256,
-        sampling: Sampling | None = None,
-        speculative: bool = False,
-    ) -> Generation:
-        """Continue one prompt. With `speculative`, the prediction heads draft; the distribution of the text stays.
+    def encode(self, prompt: str | bytes) -> tuple[int, ...]:
+        """A prompt as the model reads it: bos, then the tokens of the text."""
+        return (self.tokenizer.bos_id, *self.tokenizer.encode(prompt).tolist())
 
-        Raises:
-            UsageError: nothing to generate, more tokens than the context holds, or drafts from a model without heads.
-        """
-        stats = self.new_speculation() if speculative else None
-        tokens = list(self.stream(prompt, max_new_tokens, sampling, stats))
-        reason = "length"
-        if tokens and tokens[-1].id == self.tokenizer.eos_id:
-            tokens, reason = tokens[:-1], "stop"
-        ids = [token.id for token in tokens]
-        return Generation(self.tokenizer.decode(ids), ids, [token.logprob for token in tokens], reason, stats)
+    def room(self, prompt: str | bytes) -> int:
+        """Most tokens that the context leaves for a continuation."""
+        return self.context - len(self.encode(prompt))
+
+    def scheduler(self, slots: int = 16, token_budget: int | None = None, chunk: int = CHUNK) -> Scheduler:
+        """A batch of its own to submit requests to; arguments as there."""
+        return Scheduler(self.model, self.tokenizer, slots, token_budget, chunk, self._costs)
 
     def new_speculation(self) -> Speculation:
-        """Empty counters for `stream`, which drafts if it is given any."""
+        """Empty counters, to add up those of several texts."""
         depth = self.model.config.mtp_depth
         if depth == 0:
             raise UsageError("speculative: the model has no prediction heads (mtp_depth 0). Generate without drafts.")
         return Speculation([0] * depth, [0] * depth)
 
-    def room(self, prompt: str | bytes) -> int:
-        """Most tokens that the context leaves for a continuation."""
-        return self.context - 1 - len(self.tokenizer.encode(prompt))
+    def generate(
+        self,
+        prompt: str | bytes,
+        max_new_tokens: int = 256,
+        sampling: Sampling | None = None,
+        speculative: Drafts = False,
+        stop: Sequence[str] = (),
+        alternatives: int = 0,
+    ) -> Generation:
+        """Continue one prompt.
+
+        Args:
+            prompt: text; empty starts a document.
+            max_new_tokens: most tokens to generate.
+            sampling: how tokens are drawn.
+            speculative: let the prediction heads draft: True always as far as they see, a number so far, "auto" as far
+                as it pays. The text is the same.
+            stop: strings that end the text, which they are not part of.
+            alternatives: most likely tokens to report with each token.
+
+        Raises:
+            UsageError: nothing to generate, more tokens than the context holds, or drafts from a model without heads.
+        """
+        request = self.request(prompt, max_new_tokens, sampling, speculative, stop, alternatives)
+        return self.run([request], slots=1)[0][0]
 
     def stream(
         self,
         prompt: str | bytes,
         max_new_tokens: int = 256,
         sampling: Sampling | None = None,
-        speculation: Speculation | None = None,
-    ) -> Iterator[Token]:
-        """Tokens one by one; the last may be eos. Arguments as in `generate`, errors too, before the first token."""
-        sampling = Sampling() if sampling is None else sampling
-        ids = [self.tokenizer.bos_id, *self.tokenizer.encode(prompt).tolist()]
-        if max_new_tokens < 1:
-            raise UsageError(f"max_new_tokens: must be at least 1, not {max_new_tokens}.")
-        if len(ids) + max_new_tokens > self.context:
-            raise UsageError(
-                f"prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the context of {self.context}. "
-                "Shorten the prompt or ask for fewer."
-            )
-        return self._stream(ids, max_new_tokens, sampling, speculation)
+        speculative: Drafts = False,
+        stop: Sequence[str] = (),
+        alternatives: int = 0,
+    ) -> Stream:
+        """The same text in chunks. Arguments as in `generate`, errors too, before the first chunk."""
+        scheduler = self.scheduler(slots=1)
+        job = scheduler.submit(self.request(prompt, max_new_tokens, sampling, speculative, stop, alternatives))
+        return Stream(scheduler, job)
 
-    @torch.inference_mode()
-    def _stream(
-        self, ids: list[int], max_new_tokens: int, sampling: Sampling, speculation: Speculation | None
-    ) -> Iterator[Token]:
-        draw = self._draw(sampling, ids)
-        depth = 0 if speculation is None else len(speculation.proposed)
-        state = self.model.init_state(1, reserve=len(ids) + max_new_tokens + depth)
-        hidden = self.model.decode_hidden(self._tokens(ids), state)[0, -1]
-        pending, left = self._first(hidden, draw), max_new_tokens
-        while True:
-            yield pending
-            left -= 1
-            if pending.id == self.tokenizer.eos_id or left == 0:
-                return
-            drafts = self._draft(hidden, pending.id, min(depth, left - 1)) if depth else []
-            states = self.model.decode_hidden(self._tokens([pending.id, *drafts]), state, keep_history=bool(drafts))[0]
-            kept, pending = self._judge(states, drafts, draw, speculation)
-            hidden = states[len(kept)]
-            if drafts:
-                state.rollback(torch.tensor([1 + len(kept)], device=hidden.device))
-            for token in kept:
-                yield token
-                left -= 1
-                if token.id == self.tokenizer.eos_id:
-                    return
+    def request(
+        self,
+        prompt: str | bytes,
+        max_new_tokens: int = 256,
+        sampling: Sampling | None = None,
+        speculative: Drafts = False,
+        stop: Sequence[str] = (),
+        alternatives: int = 0,
+        n: int = 1,
+    ) -> Request:
+        """A request for `run` or a scheduler. Arguments as in `generate`; `n` continuations."""
+        rule = Sampling() if sampling is None else sampling
+        return Request(self.encode(prompt), max_new_tokens, rule, n, tuple(stop), alternatives, speculative=speculative)
 
-    def _draw(self, sampling: Sampling, ids: list[int]) -> _Draw:
-        device = self._closed.device
-        generator = torch.Generator(device)
-        if sampling.seed is None:
-            generator.seed()
-        else:
-            generator.manual_seed(sampling.seed)
-        seen = torch.zeros_like(self._closed)
-        seen[ids] = True
-        return _Draw(sampling, generator, seen)
+    def run(self, requests: Sequence[Request], slots: int = 16) -> list[list[Generation]]:
+        """Run requests, up to `slots` texts in one batch, and return the continuations of each.
 
-    def _tokens(self, ids: list[int]) -> Tensor:
-        return torch.tensor([ids], device=self._closed.device)
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """(V,) logits with those rows closed that no text can continue with: bos, pad, and unused ones."""
-        return self.model.logits(hidden).masked_fill(self._closed, -torch.inf)
-
-    def _first(self, hidden: Tensor, draw: _Draw) -> Token:
-        logits = self._logits(hidden)
-        token = draw.draw(draw.probabilities(logits))
-        draw.seen[token] = True
-        return Token(token, float(torch.log_softmax(logits, -1)[token]))
-
-    def _draft(self, hidden: Tensor, token: int, count: int) -> list[int]:
-        """The most likely next tokens by the chain of prediction heads, after `token`."""
-        drafts: list[int] = []
-        chain = hidden
-        for block in self.model.mtp.blocks[:count]:
-            embedded = self.model.embed_tokens(self._tokens([drafts[-1] if drafts else token])[0, 0])
-            chain, out = block(chain, embedded)
-            drafts.append(int(self._logits(out).argmax()))
-        return drafts
-
-    def _judge(
-        self, states: Tensor, drafts: list[int], draw: _Draw, speculation: Speculation | None
-    ) -> tuple[list[Token], Token]:
-        """Keep drafts while the model agrees, then one token of its own; `states` (1 + drafts, dim)."""
-        kept: list[Token] = []
-        for place in range(len(drafts) + 1):
-            logits = self._logits(states[place])
-            probabilities = draw.probabilities(logits)
-            logprobs = torch.log_softmax(logits, -1)
-            if place < len(drafts):
-                draft = drafts[place]
-                accepted = draw.accepts(float(probabilities[draft]))
-                if speculation is not None:
-                    speculation.proposed[place] += 1
-                    speculation.accepted[place] += accepted
-                if accepted:
-                    draw.seen[draft] = True
-                    kept.append(Token(draft, float(logprobs[draft]), drafted=True))
-                    if draft == self.tokenizer.eos_id:
-                        break
-                    continue
-                probabilities = probabilities.clone()
-                probabilities[draft] = 0
-            own = draw.draw(probabilities)
-            break
-        if speculation is not None:
-            speculation.passes += 1
-            speculation.tokens += len(kept) + 1
-        if kept and kept[-1].id == self.tokenizer.eos_id:
-            return kept, kept[-1]
-        draw.seen[own] = True
-        return kept, Token(own, float(logprobs[own]))
+        Raises:
+            UsageError: a request that cannot be done, before any of them runs.
+        """
+        scheduler = self.scheduler(slots)
+        jobs = [scheduler.submit(request) for request in requests]
+        while not scheduler.idle:
+            scheduler.step()
+        return [job.generations() for job in jobs]

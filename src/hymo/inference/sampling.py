@@ -1,7 +1,14 @@
-"""From logits to a token: temperature, top-k, top-p, min-p and repetition penalty."""
+"""From logits to a token: temperature, top-k, top-p, min-p and repetition penalty.
+
+A token is drawn by inverting the distribution function at one uniform number. Each text has its own sequence of such
+numbers, one for each token, fixed by its seed: so what a text becomes depends neither on the texts beside it nor on how
+many drafts were judged on the way.
+"""
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from dataclasses import dataclass
 
 import torch
@@ -74,3 +81,47 @@ class Sampling:
             most = probabilities.amax(-1, keepdim=True)
             probabilities = probabilities.masked_fill(probabilities < self.min_p * most, 0)
         return probabilities / probabilities.sum(-1, keepdim=True)
+
+
+class Uniforms:
+    """The uniform numbers that a text's tokens are drawn with, in order.
+
+    Args:
+        seed: None for numbers that nobody can repeat.
+        index: which of several continuations of one request it is.
+    """
+
+    def __init__(self, seed: int | None, index: int = 0) -> None:
+        self._source = random.Random(None if seed is None else f"{seed}/{index}")
+        self._ahead: deque[float] = deque()
+
+    def peek(self, count: int) -> list[float]:
+        """The next `count` numbers in [0, 1), which stay the next ones."""
+        while len(self._ahead) < count:
+            self._ahead.append(self._source.random())
+        return [self._ahead[i] for i in range(count)]
+
+    def skip(self, count: int) -> None:
+        """Use up `count` numbers."""
+        self.peek(count)
+        for _ in range(count):
+            self._ahead.popleft()
+
+
+def draw(probabilities: Tensor, uniforms: Tensor) -> Tensor:
+    """Invert the distribution function: the first token whose cumulated probability exceeds the uniform number.
+
+    Args:
+        probabilities: (..., V).
+        uniforms: (...) in [0, 1).
+
+    Returns:
+        (...) int64 tokens, each of a probability above 0.
+    """
+    wide = torch.float32 if probabilities.device.type == "mps" else torch.float64
+    reached = probabilities.to(wide).cumsum(-1)
+    total = reached[..., -1:]
+    chosen = (reached <= uniforms[..., None].to(wide) * total).sum(-1)
+    return torch.minimum(
+        chosen, (reached < total).sum(-1)
+    )  # rounding may put a number close to 1 behind the last token

@@ -26,7 +26,11 @@ class SequenceContext:
     new_lengths: Tensor | None = None
     """(B,) valid new tokens per row while decoding ragged batches; None means all."""
     keep_history: bool = False
-    """Whether decoding keeps the state after every new token, and treats each token alone where others could matter."""
+    """Whether decoding keeps the state after every new token."""
+    alone: bool = False
+    """Whether the mixtures treat each token alone, so that no other one moves its rounding."""
+    used: int = 0
+    """While decoding: the most tokens that a row may hold after this call, padding included."""
     capacity: bool = False
     """Whether the mixtures drop beyond their capacity (training only)."""
     telemetry: dict[str, Tensor] | None = field(default=None, compare=False)

@@ -64,7 +64,7 @@ class MultiHeadLatentAttention(nn.Module):
         stored, rope_keys = self._stored(h, context)
         if cache is not None:
             assert past is not None
-            return self._decode(q, stored, rope_keys, cache, past)
+            return self._decode(q, stored, rope_keys, cache, past, context.used)
         k, v = self._expand(stored, rope_keys)
         self._record_scores(q, k, context)
         if context.cu_seqlens is not None:
@@ -102,13 +102,12 @@ class MultiHeadLatentAttention(nn.Module):
         content, v = wide.unflatten(-1, (cfg.n_kv_groups, -1)).split((cfg.qk_nope_head_dim, cfg.v_head_dim), -1)
         return torch.cat((rope_keys, content), -1), v
 
-    def _decode(self, q: Tensor, stored: Tensor, rope_keys: Tensor, cache: MLACache, past: Tensor) -> Tensor:
+    def _decode(self, q: Tensor, stored: Tensor, rope_keys: Tensor, cache: MLACache, past: Tensor, used: int) -> Tensor:
         rows, new = q.shape[:2]
         places = past[:, None] + torch.arange(new, device=q.device)  # (B, new)
         row = torch.arange(rows, device=q.device)[:, None]
         cache.latent[row, places] = stored.to(cache.latent.dtype)
         cache.rope_keys[row, places] = rope_keys.to(cache.rope_keys.dtype)
-        used = int(past.max()) + new
         latent, keys = cache.latent[:, :used], cache.rope_keys[:, :used]
         visible = torch.arange(used, device=q.device) <= places[..., None]  # (B, new, used)
         absorb = self.config.mla_latent and new <= used // 4

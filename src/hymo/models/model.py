@@ -286,14 +286,17 @@ class HyMo(nn.Module):
     def decode_hidden(
         self, tokens: Tensor, state: DecodeState, new_lengths: Tensor | None = None, keep_history: bool = False
     ) -> Tensor:
-        """Hidden states (B, k, dim) of new tokens; with keep_history the state can roll back to any of them."""
+        """Hidden states (B, k, dim) of new tokens; with keep_history the state can roll back to any of them.
+
+        One row that keeps its history is computed so that a token's result depends on no later one, bit for bit. In a
+        batch rounding depends on the other rows anyway.
+        """
         rows, new = tokens.shape
-        if keep_history and new_lengths is not None:
-            raise UsageError("decode: keep_history needs rows of equal length; leave new_lengths out.")
         if rows != state.batch_size:
             raise UsageError(f"decode: the state holds {state.batch_size} rows, the tokens {rows}.")
         self._check_state(state)
-        largest = int(state.lengths.max()) + new - 1
+        used = int(state.lengths.max()) + new
+        largest = used - 1
         positions = state.lengths[:, None] + torch.arange(new, device=tokens.device)
         if new_lengths is not None:
             if new_lengths.shape != (rows,) or bool(((new_lengths < 0) | (new_lengths > new)).any()):
@@ -308,16 +311,16 @@ class HyMo(nn.Module):
             kernel=self.kernel,
             new_lengths=new_lengths,
             keep_history=keep_history,
+            alone=keep_history and rows == 1,
+            used=used,
         )
         x = self.embed_tokens(tokens)
+        state.reserve(used)
         for layer, cache in zip(self.layers, state.layers, strict=True):
-            if isinstance(cache, MLACache):
-                cache.reserve(int(state.lengths.max()) + new)
-                x = layer(x, context, cache, state.lengths)
-            else:
-                x = layer(x, context, cache)
-        state.lengths = state.lengths + (new if new_lengths is None else new_lengths)
-        state.last_call = new if keep_history else 0
+            x = layer(x, context, cache, state.lengths) if isinstance(cache, MLACache) else layer(x, context, cache)
+        read = torch.full_like(state.lengths, new) if new_lengths is None else new_lengths.to(state.lengths)
+        state.lengths = state.lengths + read
+        state.last_call = read if keep_history else None
         hidden: Tensor = self.norm(x)
         return hidden
 

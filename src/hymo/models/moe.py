@@ -72,7 +72,7 @@ class DeepSeekMoE(Float32Islands):
                 self.balance_loss = self._balance_loss(scores, chosen, x.shape[:2])
         if context.capacity and self.config.capacity_factor is not None:
             weights = weights * self._within_capacity(chosen, x.shape[0], context)
-        y = self._experts(tokens, chosen, weights, alone=context.keep_history).view_as(x)
+        y = self._experts(tokens, chosen, weights, alone=context.alone).view_as(x)
         return y if self.shared is None else y + self.shared(x)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,7 +27,7 @@ EXTRAS = (
     ("datasets", "datasets", "corpora from the Hugging Face hub; data sets of tasks"),
     ("lm_eval", "lm-eval", "`hymo eval` with tasks, suites and hf: models"),
     ("transformers", "transformers", "`hymo export` and `hymo import`"),
-    ("fastapi", "fastapi", "the HTTP server (not used by this version)"),
+    ("starlette", "starlette", "`hymo serve`, with uvicorn and prometheus-client"),
     ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
 )
 """Module, distribution, and what it enables."""

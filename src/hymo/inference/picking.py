@@ -1,0 +1,136 @@
+"""From hidden states of many texts to their next tokens, each drawn by its own rule and its own random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hymo.data.tokenizer import Tokenizer
+from hymo.inference.choice import Choice, Job
+from hymo.inference.request import Scored, Token
+from hymo.inference.sampling import Sampling, draw
+from hymo.models import HyMo
+
+
+class Picker:
+    """Draws tokens for rows of a batch."""
+
+    def __init__(self, model: HyMo, tokenizer: Tokenizer) -> None:
+        self._model, self._vocab_size = model, tokenizer.vocab_size
+        closed = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.embed.weight.device)
+        closed[[tokenizer.bos_id, tokenizer.pad_id]] = True
+        closed[tokenizer.vocab_size :] = True
+        self._closed = closed
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(..., V) logits with those rows closed that no text can continue with: bos, pad, and unused ones."""
+        return self._model.logits(hidden).masked_fill(self._closed, -torch.inf)
+
+    def begin(self, choices: Sequence[Choice]) -> None:
+        """Prepare texts whose prompt has just been read."""
+        for choice in choices:
+            if choice.rule.repetition_penalty != 1:
+                choice.seen = torch.zeros_like(self._closed)
+                choice.seen[list(choice.job.request.prompt)] = True
+
+    def pick(
+        self, choices: Sequence[Choice], hidden: Tensor, drafts: Sequence[Sequence[int]] | None = None
+    ) -> list[list[Token]]:
+        """The next tokens of each text: the drafts that its own draws confirm, and one more.
+
+        Args:
+            choices: texts, one a row.
+            hidden: (rows, width, dim) hidden states, place j of a row after its first j drafts.
+            drafts: fewer than `width` a row; none if left out.
+        """
+        drafts = [[] for _ in choices] if drafts is None else drafts
+        logits = self.logits(hidden)
+        logprobs = torch.log_softmax(logits, -1)
+        width = hidden.shape[1]
+        numbers = [choice.uniforms.peek(width) for choice in choices]
+        uniforms = torch.tensor(numbers, dtype=torch.float64).to(logits.device, draw_dtype(logits))
+        drawn = torch.zeros(uniforms.shape, dtype=torch.int64, device=logits.device)
+        for rule, rows in _by_rule(choices).items():
+            index = torch.tensor(rows, device=logits.device)
+            seen = self._seen([choices[row] for row in rows], [drafts[row] for row in rows], width)
+            probabilities = rule.probabilities(logits[index], seen)
+            drawn[index] = draw(probabilities, uniforms[index])
+        chosen = logprobs.gather(-1, drawn[..., None])[..., 0]
+        ids, values = drawn.tolist(), chosen.tolist()
+        tops = self._tops(choices, logprobs)
+        result = []
+        for row, (choice, wanted) in enumerate(zip(choices, drafts, strict=True)):
+            tokens = []
+            for place in range(len(wanted) + 1):
+                confirmed = place < len(wanted) and ids[row][place] == wanted[place]
+                top = tops[row][place] if tops[row] else ()
+                tokens.append(Token(ids[row][place], values[row][place], confirmed, top))
+                if not confirmed:
+                    break
+            choice.uniforms.skip(len(tokens))
+            result.append(tokens)
+        return result
+
+    def score(self, job: Job, hidden: Tensor) -> None:
+        """Add to a job what the model says of the tokens of its prompt after those just read, `hidden` (n, dim)."""
+        prompt, alternatives = job.request.prompt, job.request.alternatives
+        if not job.scored:
+            job.scored.append(Scored(prompt[0], None))
+        following = prompt[job.read + 1 : job.read + 1 + len(hidden)]
+        if not following:
+            return
+        logprobs = torch.log_softmax(self._model.logits(hidden[: len(following)]), -1)
+        ids = torch.tensor(following, device=logprobs.device)
+        values = logprobs.gather(-1, ids[:, None])[:, 0].tolist()
+        tops = _top(logprobs[:, : self._vocab_size], alternatives)  # rows behind are no tokens
+        for place, token in enumerate(following):
+            job.scored.append(Scored(token, values[place], tops[place][:alternatives] if tops else ()))
+
+    def _seen(self, choices: Sequence[Choice], drafts: Sequence[Sequence[int]], width: int) -> Tensor | None:
+        """bool (rows, width, V): tokens seen before each place, the drafts before it included."""
+        if any(choice.seen is None for choice in choices):
+            return None
+        seen = torch.stack([choice.seen for choice in choices if choice.seen is not None])
+        seen = seen[:, None].repeat(1, width, 1)
+        for row, tokens in enumerate(drafts):
+            for place, token in enumerate(tokens):
+                seen[row, place + 1 :, token] = True
+        return seen
+
+    def _tops(self, choices: Sequence[Choice], logprobs: Tensor) -> list[list[tuple[tuple[int, float], ...]]]:
+        """The most likely tokens of every place, empty for texts that did not ask."""
+        asked = [choice.job.request.alternatives for choice in choices]
+        found: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in choices]
+        rows = [row for row, count in enumerate(asked) if count]
+        if rows:
+            width = logprobs.shape[1]
+            flat = _top(logprobs[torch.tensor(rows, device=logprobs.device)].flatten(0, 1), max(asked))
+            for place, row in enumerate(rows):
+                found[row] = [top[: asked[row]] for top in flat[place * width : (place + 1) * width]]
+        return found
+
+
+def draw_dtype(logits: Tensor) -> torch.dtype:
+    """Type of uniform numbers on a device: fp64 where there is one."""
+    return torch.float32 if logits.device.type == "mps" else torch.float64
+
+
+def _by_rule(choices: Sequence[Choice]) -> dict[Sampling, list[int]]:
+    """Rows by how their tokens are drawn."""
+    rows: dict[Sampling, list[int]] = {}
+    for row, choice in enumerate(choices):
+        rows.setdefault(choice.rule, []).append(row)
+    return rows
+
+
+def _top(logprobs: Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:
+    """The `count` most likely tokens of each row (n, V) that have any probability."""
+    if count == 0:
+        return []
+    values, ids = logprobs.topk(min(count, logprobs.shape[-1]), -1)
+    return [
+        tuple((token, value) for token, value in zip(*row, strict=True) if value > -torch.inf)
+        for row in zip(ids.tolist(), values.tolist(), strict=True)
+    ]

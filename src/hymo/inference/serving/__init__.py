@@ -1,0 +1,1 @@
+"""An OpenAI-compatible completions server over the scheduler, and its playground page."""
