@@ -19,7 +19,7 @@ NUMBERS: dict[str, dict[str, int]] = {
         "fsconfig": 431, "fsmount": 432, "fspick": 433, "name_to_handle_at": 303, "open_by_handle_at": 304,
         "kexec_load": 246, "kexec_file_load": 320, "init_module": 175, "finit_module": 313, "delete_module": 176,
         "reboot": 169, "swapon": 167, "acct": 163, "quotactl": 179, "syslog": 103, "personality": 135,
-        "fanotify_init": 300, "modify_ldt": 154, "iopl": 172, "ioperm": 173,
+        "fanotify_init": 300, "prlimit64": 302, "modify_ldt": 154, "iopl": 172, "ioperm": 173,
     },
     "aarch64": {
         "capset": 91, "pivot_root": 41, "mount_setattr": 442, "clone": 220, "clone3": 435, "socket": 198, "ptrace": 117,
@@ -31,6 +31,7 @@ NUMBERS: dict[str, dict[str, int]] = {
         "fsmount": 432, "fspick": 433, "name_to_handle_at": 264, "open_by_handle_at": 265, "kexec_load": 104,
         "kexec_file_load": 294, "init_module": 105, "finit_module": 273, "delete_module": 106, "reboot": 142,
         "swapon": 224, "acct": 89, "quotactl": 60, "syslog": 116, "personality": 92, "fanotify_init": 262,
+        "prlimit64": 261,
     },
 }  # fmt: skip
 """Numbers of the kernel's system call tables (aarch64: the generic one)."""

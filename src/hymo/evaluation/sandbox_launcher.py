@@ -224,13 +224,12 @@ def _watch(builder: int, streams: dict[int, str], limits: dict[str, Any], began:
     _reap()
     seconds = time.monotonic() - began
     shown = {name: kept[name][: limits["output_bytes"]].decode("latin-1") for name in ("stdout", "stderr")}
-    try:
-        status = json.loads(bytes(kept["status"]) or b"{}")
-    except ValueError:
-        status = {}
-    if not status and not reason:
-        status = {"missing": "a sandbox that stays", "why": "its first process ended without a word"}
-    return {**shown, "reason": reason, "seconds": seconds, **status}
+    told: dict[str, Any] = {}
+    for line in kept["status"].splitlines():  # a refusal; or that the program began, and then how it ended
+        told |= json.loads(line)
+    if not told and not reason:
+        told = {"missing": "a sandbox that stays", "why": "its first process ended without a word"}
+    return {**shown, "reason": reason, "seconds": seconds, **told}
 
 
 def _reap() -> None:
@@ -246,15 +245,19 @@ def _refusal(what: str, why: str) -> dict[str, Any]:
     return {"missing": what, "why": why}
 
 
+def _tell(status: int, facts: dict[str, Any]) -> None:
+    os.write(status, json.dumps(facts).encode() + b"\n")
+
+
 def _guarded(work: Callable[[], None], status: int) -> NoReturn:
     """Run one process of the tree; whatever fails in it is told on the status pipe."""
     try:
         work()
         os._exit(0)
     except MissingError as missing:
-        os.write(status, json.dumps(_refusal(*missing.args)).encode())
+        _tell(status, _refusal(*missing.args))
     except BaseException as error:
-        os.write(status, json.dumps(_refusal("a sandbox", f"{type(error).__name__}: {error}")).encode())
+        _tell(status, _refusal("a sandbox", f"{type(error).__name__}: {error}"))
     os._exit(1)
 
 
@@ -372,8 +375,8 @@ def _init(request: dict[str, Any], builder: int, out: int, err: int, status: int
         if found == program:
             break
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    told = {"wait": how, "cpu_seconds": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
-    os.write(status, json.dumps(told).encode())
+    spent = used.ru_utime + used.ru_stime
+    _tell(status, {"wait": how, "cpu_seconds": spent, "peak_bytes": used.ru_maxrss * 1024})
 
 
 def _become_program(request: dict[str, Any], out: int, err: int, status: int) -> None:
@@ -394,16 +397,17 @@ def _become_program(request: dict[str, Any], out: int, err: int, status: int) ->
         _limit(request["limits"])
         _give_up_rights()
         _filter_calls(request["architecture"], request["refused"])
+        _tell(told, {"began": True})
         os.execve(request["python"], [request["python"], *request["arguments"]], request["environment"])
     except MissingError as missing:
-        os.write(told, json.dumps(_refusal(*missing.args)).encode())
+        _tell(told, _refusal(*missing.args))
     except OSError as error:
-        os.write(told, json.dumps(_refusal("view of the interpreter", f"{request['python']}: {error}")).encode())
+        _tell(told, _refusal("view of the interpreter", f"{request['python']}: {error}"))
     os._exit(1)
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Set every limit, hard and soft, and see that it holds."""
+    """Set every limit, hard and soft, and see that it holds; a stricter one of the caller stays."""
     values = {
         "CPU time": (resource.RLIMIT_CPU, limits["cpu_seconds"]),
         "memory": (resource.RLIMIT_AS, limits["memory_bytes"]),
@@ -415,6 +419,8 @@ def _limit(limits: dict[str, Any]) -> None:
         "message queues": (resource.RLIMIT_MSGQUEUE, 0),
     }
     for name, (kind, value) in values.items():
+        hard = require(f"limit of {name}", lambda kind=kind: resource.getrlimit(kind))[1]  # type: ignore[misc]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         require(f"limit of {name}", lambda kind=kind, value=value: resource.setrlimit(kind, (value, value)))  # type: ignore[misc]
         if resource.getrlimit(kind) != (value, value):
             raise MissingError(f"limit of {name}", "it was set and does not show")
@@ -467,6 +473,9 @@ def _filter_program(architecture: int, calls: dict[str, int]) -> bytes:
     program += line(equal, calls.pop("clone3"), 0, 1) + line(give, unknown)  # the C library then uses clone
     clone = calls.pop("clone")
     program += line(equal, clone, 0, 4) + line(load, 16) + line(test, _CLONE_THREAD, 0, 1) + line(give, allow)
+    program += line(give, refuse)
+    # Limits of another process could be lowered until the kernel kills it.
+    program += line(equal, calls.pop("prlimit64"), 0, 4) + line(load, 16) + line(equal, 0, 0, 1) + line(give, allow)
     program += line(give, refuse)
     for number in sorted(calls.values()):
         program += line(equal, number, 0, 1) + line(give, refuse)
