@@ -26,6 +26,7 @@ COMMANDS = (
     ("replay", "hymo.cli.replay:replay", "Rebuild what a step was trained on."),
     ("checkpoint", "hymo.cli.checkpoint:app", "List, verify and prune checkpoints."),
     ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
+    ("humaneval", "hymo.cli.humaneval:app", "Let a checkpoint write functions, and test them in a sandbox."),
     ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
     ("export", "hymo.cli.export:export", "Write a checkpoint for transformers."),
     ("import", "hymo.cli.export:import_export", "Turn an export back into a checkpoint."),
