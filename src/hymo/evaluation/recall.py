@@ -167,7 +167,7 @@ def _beyond(batch: TaskBatch, length: int) -> TaskBatch:
 
 
 def _recall(pairs: int) -> Draw:
-    return lambda seed, rows: recall(seed, rows, pairs, 48, 32)
+    return lambda seed, rows: recall(seed, rows, pairs, 32, 32)
 
 
 def _rewritten(writes: int) -> Draw:
@@ -185,10 +185,10 @@ def _passkey(length: int) -> Draw:
 SUITE: tuple[Task, ...] = (
     Task(
         "recall",
-        80,
+        64,
         1 / 32,
         tuple(map(_recall, (4, 8, 16, 24))),
-        {"8 pairs": _recall(8), "24 pairs": _recall(24), "48 pairs, beyond training": _recall(48)},
+        {"8 pairs": _recall(8), "24 pairs": _recall(24), "32 pairs, beyond training": _recall(32)},
     ),
     Task(
         "rewritten",
