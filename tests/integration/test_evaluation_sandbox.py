@@ -29,7 +29,7 @@ def outlived(name: str) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            words = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
             parent = (folder / "stat").read_text().rsplit(")", 1)[1].split()[1]
         except OSError:
             continue
@@ -274,6 +274,10 @@ def test_it_refuses_walls_that_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patch:
         patch.setattr(platform, "machine", lambda: "vax")
         with pytest.raises(SandboxError, match=r"system call filter is missing .no table of system calls for"):
+            require_sandbox()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", "darwin")
+        with pytest.raises(SandboxError, match="Linux is missing"):
             require_sandbox()
     require_sandbox()
 

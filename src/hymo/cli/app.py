@@ -27,6 +27,7 @@ COMMANDS = (
     ("checkpoint", "hymo.cli.checkpoint:app", "List, verify and prune checkpoints."),
     ("eval", "hymo.cli.eval:evaluate", "Measure bits per byte of a checkpoint on held-out text."),
     ("humaneval", "hymo.cli.humaneval:app", "Let a checkpoint write functions, and test them in a sandbox."),
+    ("recall", "hymo.cli.recall:app", "Tell what models recall, and how far back."),
     ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
     ("export", "hymo.cli.export:export", "Write a checkpoint for transformers."),
     ("import", "hymo.cli.export:import_export", "Turn an export back into a checkpoint."),

@@ -152,7 +152,12 @@ def start(
         main: which of them to run.
         limits: what it may use.
         descriptors: number inside (3 and up, without gaps) -> descriptor of this process. They stay open here.
+
+    Raises:
+        SandboxError: no Linux, or no process to be had. What else is missing, `wait` tells.
     """
+    if sys.platform != "linux":
+        raise SandboxError(_refused("Linux", f"this is {sys.platform}"))
     limits = Limits() if limits is None else limits
     descriptors = {} if descriptors is None else descriptors
     interpreter = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
@@ -262,7 +267,7 @@ def _outcome(facts: dict[str, Any], limits: Limits) -> Outcome:
         return Outcome(ended or "signal", -1, stdout, stderr, facts["seconds"])
     code = os.waitstatus_to_exitcode(facts["wait"])
     reason: Reason = "exit" if code >= 0 else "signal"
-    if code == -9 and facts["cpu_seconds"] >= limits.cpu_seconds - 0.1:
+    if code == -9 and facts["cpu_seconds"] >= limits.cpu_seconds / 2:  # the kernel's two accounts of it differ
         reason = "cpu time"
     return Outcome(reason, abs(code), stdout, stderr, facts["seconds"], facts["cpu_seconds"], facts["peak_bytes"])
 

@@ -309,7 +309,7 @@ def _build_view(request: dict[str, Any], sources: list[tuple[str, int | str]]) -
     limits = request["limits"]
     quiet = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     require("mounts of its own", lambda: _mount("none", "/", None, _MS_REC | _MS_PRIVATE))
-    require("file system in memory", lambda: _mount("tmpfs", "/tmp", "tmpfs", _MS_NOSUID, "mode=755,size=4m"))
+    require("file system in memory", lambda: _mount("tmpfs", "/tmp", "tmpfs", _MS_NOSUID, "mode=755,size=64m"))
     os.chdir("/tmp")
     for path, source in sources:
         require("view of the interpreter", lambda path=path, source=source: _show(path, source))  # type: ignore[misc]
