@@ -417,6 +417,7 @@ def _limit(limits: dict[str, Any]) -> None:
         "core files": (resource.RLIMIT_CORE, 0),
         "locked memory": (resource.RLIMIT_MEMLOCK, 0),
         "message queues": (resource.RLIMIT_MSGQUEUE, 0),
+        "pending signals and timers": (resource.RLIMIT_SIGPENDING, 256),
     }
     for name, (kind, value) in values.items():
         hard = require(f"limit of {name}", lambda kind=kind: resource.getrlimit(kind))[1]  # type: ignore[misc]
