@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,9 +27,10 @@ from hymo.evaluation.humaneval import (
     load_problems,
     pass_at_k,
     run_humaneval,
+    suite_runner,
     verify_problems,
 )
-from hymo.evaluation.sandbox import Limits
+from hymo.evaluation.sandbox import Limits, SandboxError
 from hymo.inference import Engine, Sampling
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=4, memory_bytes=256 << 20)
@@ -226,6 +228,32 @@ def test_samples_are_counted_and_go_on(engine: Engine, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
     fresh = run_humaneval(scripted, list(reversed(problems)), samples=4, **{**options, "folder": None, "workers": 1})
     assert {task: fresh.passed[task] for task in result.passed} == result.passed
+
+
+def test_as_a_task_of_a_suite(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = load_problems(PROBLEMS)[:3]
+    scripted = Scripted(engine, problems)
+    rows = [asdict(p) | {"more": 1} for p in problems]
+    data = SimpleNamespace(load=lambda name: {"openai/openai_humaneval": {"test": rows}}[name])
+    runner = suite_runner("humaneval", None, SimpleNamespace(data=data, limit=2))
+    assert runner.missing() == []
+    found = [runner.run(SimpleNamespace(lm=SimpleNamespace(engine=scripted)), seed) for seed in (1, 2)]
+    for scores in found:
+        assert scores.items.tolist() == [float(scores.facts["passed"][p.task_id]) for p in problems[:2]]
+        assert scores.facts["settings"]["temperature"] == 0.2
+    assert found[0].facts["settings"]["seed"] == 1
+    with pytest.raises(UsageError, match="samples HyMo checkpoints only"):
+        runner.run(SimpleNamespace(lm=object()), 1)
+
+    rows.clear()
+    nothing = suite_runner("humaneval", None, SimpleNamespace(data=SimpleNamespace(load=lambda name: {}), limit=None))
+    assert [(m.task, m.what) for m in nothing.missing()] == [("humaneval", "openai/openai_humaneval")]
+
+    def refuse() -> None:
+        raise SandboxError("no walls")
+
+    monkeypatch.setattr("hymo.evaluation.humaneval.require_sandbox", refuse)
+    assert [m.remedy for m in runner.missing()] == ["no walls"]
 
 
 def test_wrong_requests(engine: Engine) -> None:

@@ -91,6 +91,9 @@ def positions(
     from hymo.training.device import resolve_device
 
     network, config, manifest = load_model(checkpoint, resolve_device(device))
+    source = str(data) if data is not None else data_of_run(config.run.data, checkpoint)
+    tokenizer = tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, checkpoint)
+    text = open_split(source, split, tokenizer)
     context = network.rope_gdn.positions
     if length > context:
         if beyond:
@@ -98,9 +101,6 @@ def positions(
         else:
             log(f"the context ends at {context:,} tokens: {length:,} were asked for. --beyond reads on without it.")
             length = context
-    source = str(data) if data is not None else data_of_run(config.run.data, checkpoint)
-    tokenizer = tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, checkpoint)
-    text = open_split(source, split, tokenizer)
     buckets = bits_per_byte_by_position(network, text, tokenizer, length, joined=joined, max_bytes=max_bytes)
     trained = config.training.seq_len
     if json:

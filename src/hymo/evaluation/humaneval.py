@@ -18,10 +18,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hymo.core.errors import DataError, UsageError
 from hymo.core.files import write_bytes, writing
 from hymo.evaluation.code_execution import Verdict, judge
-from hymo.evaluation.sandbox import Limits, require_sandbox
+from hymo.evaluation.sandbox import Limits, SandboxError, require_sandbox
 from hymo.inference import Engine, Sampling
 
 PROBLEMS = Path(__file__).with_name("problems.jsonl")
@@ -370,3 +373,86 @@ def _digest(problems: Sequence[Problem]) -> str:
 def _seed(seed: int, task_id: str, number: int) -> int:
     """A seed of its own for each sample."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{task_id}/{number}".encode()).digest()[:7])
+
+
+# ---- as a task of a suite --------------------------------------------------------------------------------------------
+
+SUITE_TEMPERATURE, SUITE_TOP_P = 0.2, 0.95
+"""One sample per problem and seed, drawn as the paper draws for pass@1."""
+_DATA = "openai/openai_humaneval"
+
+
+@dataclass(frozen=True)
+class SuiteMissing:
+    """Something that the task needs and does not find."""
+
+    task: str
+    """Name of the task."""
+    what: str
+    """What it lacks."""
+    remedy: str
+    """What to do about it."""
+
+
+@dataclass(frozen=True)
+class SuiteScores:
+    """What one seed gave."""
+
+    items: NDArray[np.float64]
+    """(problems,) 1 where the sample passed, else 0, in the file's order."""
+    facts: dict[str, Any]
+    """Hashes and counts, as plain values."""
+
+
+class SuiteRunner:
+    """HumanEval as a task of `hymo eval --suite`: one sample per problem and seed.
+
+    Args:
+        name: of the task in the suite.
+        item: its entry there.
+        place: has `data.load(NAME)` for data sets, and `limit`, the most problems or None.
+    """
+
+    def __init__(self, name: str, item: Any, place: Any) -> None:
+        self._name, self._place = name, place
+        self._problems: list[Problem] = []
+
+    def missing(self) -> list[SuiteMissing]:
+        """The problems or the sandbox, if they are not there; asked before any work."""
+        missing = []
+        try:
+            require_sandbox()
+        except SandboxError as error:
+            missing.append(SuiteMissing(self._name, "a sandbox", str(error)))
+        try:
+            rows = self._place.data.load(_DATA)["test"]
+        except DataError:
+            raise
+        except Exception as error:  # whatever the library of data sets raises for one that is not there
+            why = str(error).splitlines()[:1]
+            remedy = f"Put HumanEval into the mirror's folder {_DATA} as test.jsonl, or allow the download ({why})."
+            return [*missing, SuiteMissing(self._name, _DATA, remedy)]
+        self._problems = [Problem(**{field: row[field] for field in _FIELDS}) for row in rows][: self._place.limit]
+        return missing
+
+    def run(self, subject: Any, seed: int) -> SuiteScores:
+        """Sample with the seed and judge.
+
+        Args:
+            subject: its `lm.engine` is an `Engine`.
+            seed: of the samples.
+
+        Raises:
+            UsageError: a model that no `Engine` runs.
+        """
+        engine = getattr(subject.lm, "engine", None)
+        if not isinstance(engine, Engine):
+            raise UsageError(f"suite task {self._name}: samples HyMo checkpoints only. Leave it out for this model.")
+        result = run_humaneval(engine, self._problems, seed=seed, temperature=SUITE_TEMPERATURE, top_p=SUITE_TOP_P)
+        items = np.array([float(result.passed[p.task_id]) for p in self._problems])
+        return SuiteScores(items, result.to_dict())
+
+
+def suite_runner(name: str, item: Any, place: Any) -> SuiteRunner:
+    """What a suite file names as `hymo.evaluation.humaneval:suite_runner`."""
+    return SuiteRunner(name, item, place)
