@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hymo.cli.app import main
@@ -33,7 +33,7 @@ from hymo.evaluation.humaneval import (
 from hymo.evaluation.sandbox import Limits, SandboxError
 from hymo.inference import Engine, Sampling
 
-LIMITS = Limits(cpu_seconds=1, wall_seconds=4, memory_bytes=256 << 20)
+LIMITS = Limits(cpu_seconds=1, wall_seconds=10, memory_bytes=96 << 20)
 PROMPT = 'def add(a, b):\n    """Sum of two numbers."""\n'
 TEST = "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert candidate([1], [2]) == [1, 2]\n"
 
@@ -85,15 +85,16 @@ FORGERIES = {
     "tests of its own": "return 0\ndef check(candidate): pass",
     "frames": "import sys\n    for frame in sys._current_frames().values():\n"
     "        frame.f_globals['check'] = print\n    return 0",
-    "recursion": "import sys\n    sys.setrecursionlimit(10**9)\n    return add((a,), b)",
+    "recursion": "import sys\n    sys.setrecursionlimit(1 << 30)\n    x = []\n    for _ in range(10**6): x = [x]\n"
+    "    return repr(x)",
 }
 
 
-@pytest.mark.parametrize("body", FORGERIES.values(), ids=FORGERIES)
-def test_no_verdict_is_forged(body: str) -> None:
-    verdict = judge(PROMPT, f"    {body}\n", TEST, "add", LIMITS)
-    assert not verdict.passed
-    assert verdict.result not in ("", "passed")
+def test_no_verdict_is_forged() -> None:
+    problems = [Problem(name, PROMPT, "add", f"    {body}\n", TEST) for name, body in FORGERIES.items()]
+    verdicts = verify_problems(problems, LIMITS, workers=4)
+    assert {name: verdict.result for name, verdict in verdicts.items() if verdict.passed} == {}
+    assert all(verdict.result not in ("", "passed") for verdict in verdicts.values())
 
 
 def test_a_right_answer_passes_whatever_else_its_process_does() -> None:
@@ -130,6 +131,7 @@ plain = st.recursive(
 
 
 @given(plain)
+@settings(max_examples=40, deadline=None)
 def test_plain_values_cross_unchanged(value: Any) -> None:
     crossed = decode(json.loads(json.dumps(encode(value))))
     assert (crossed, type(crossed)) == (value, type(value))
@@ -206,27 +208,27 @@ def test_samples_are_counted_and_go_on(engine: Engine, tmp_path: Path) -> None:
     options: dict[str, Any] = {"k": (1, 2), "temperature": 0.5, "limits": LIMITS, "folder": tmp_path}
     scripted = Scripted(engine, problems)
     first = run_humaneval(scripted, problems, samples=2, **options)
-    result = run_humaneval(scripted, problems, samples=4, **options)
-    assert scripted.calls == 8  # the two problems that fit, four samples each, none drawn twice
+    result = run_humaneval(scripted, problems, samples=3, **options)
+    assert scripted.calls == 6  # the two problems that fit, three samples each, none drawn twice
     (file,) = tmp_path.iterdir()
     assert result.results == str(file)
     lines = [json.loads(line) for line in file.read_text().splitlines()][1:]
     counts = [sum(line["passed"] for line in lines if line["task_id"] == p.task_id) for p in problems]
     assert list(result.passed.values()) == counts
-    assert 0 < sum(counts) < 8
+    assert 0 < sum(counts) < 6
     assert counts[1] == 0
-    assert result.out_of_context == 4
+    assert result.out_of_context == 3
     for k in (1, 2):
-        rates = [pass_at_k(4, c, k) for c in counts]
+        rates = [pass_at_k(3, c, k) for c in counts]
         assert math.isclose(result.pass_at[k], sum(rates) / 3)
     assert all(first.passed[task] <= result.passed[task] for task in first.passed)
 
     file.write_bytes(file.read_bytes()[:-20])  # torn by a crash
-    assert run_humaneval(scripted, problems, samples=4, **options) == result
-    assert scripted.calls <= 9
+    assert run_humaneval(scripted, problems, samples=3, **options) == result
+    assert scripted.calls <= 7
     run_humaneval(scripted, problems, samples=2, seed=1, **options)
     assert len(list(tmp_path.iterdir())) == 2
-    fresh = run_humaneval(scripted, list(reversed(problems)), samples=4, **{**options, "folder": None, "workers": 1})
+    fresh = run_humaneval(scripted, list(reversed(problems)), samples=3, **{**options, "folder": None, "workers": 1})
     assert {task: fresh.passed[task] for task in result.passed} == result.passed
 
 
