@@ -106,6 +106,19 @@ eval RUN --batch-size 0
 eval RUN --max-bytes 0
 eval RUN --max-bytes x
 eval RUN --device cuda
+humaneval run
+humaneval run MISSING
+humaneval run RUN --problems MISSING
+humaneval run RUN --samples 0
+humaneval run RUN --workers 0
+humaneval run RUN --k 2
+humaneval verify --problems MISSING
+recall positions MISSING
+recall positions RUN --length 0
+recall positions RUN --data MISSING
+recall compare --task nonsense
+recall compare --model nonsense
+recall compare --seeds 0
 generate
 generate MISSING x
 serve

@@ -1,0 +1,1 @@
+"""Comparisons of variants, trained by the same code on the same data."""
