@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from hymo.cli.demo import HELDOUT_BYTES
@@ -62,7 +61,6 @@ def main() -> None:
         shutil.rmtree(arguments.out, ignore_errors=True)
         shutil.copytree(saved.path, arguments.out)
 
-    starts = environment if isinstance(environment, list) else [environment]
     recipe = {
         "recipe": "hymo demo, then benchmarks/packaged_checkpoint.py",
         "text": "the packaged sample (SQLite documentation, public domain), split train",
@@ -70,8 +68,9 @@ def main() -> None:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "stored_as": "fp16; norms, decays, biases and the router fp32",
         "commit": manifest.commit,
-        "torch": torch.__version__,
-        "started": starts[-1].get("started") if isinstance(starts[-1], dict) else None,
+        "torch": environment[-1]["torch"],
+        "date": environment[-1]["date"][:10],
+        "device": f"{environment[-1]['device']}, threads: {environment[-1]['threads']}",
         "heldout_bytes": result.bytes,
         "bits_per_byte": round(result.bits_per_byte, 4),
         "acceptance": [round(share, 3) for share in result.acceptance],

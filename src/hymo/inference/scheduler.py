@@ -170,15 +170,21 @@ class Scheduler:
 
     def _make_room(self, rows: int, longest: int) -> None:
         """Room for some rows of some tokens: twice as many rows as before while the budget lasts, no more tokens."""
-        room = longest + self._heads
-        self._longest = longest if self._state is None else max(longest, self._longest)
         if self._state is None:
-            self._state = self._model.init_state(rows, reserve=room)
+            self._state = self._model.init_state(rows, reserve=longest + self._heads)
+            self._longest = longest
             return
         have = self._pool.batch_size
-        if rows > have:
-            self._pool.resize(max(rows, min(2 * have, self.slots, self.token_budget // longest)))
-        self._pool.reserve(room, exact=True)
+        wanted = max(rows, have if rows <= have else min(2 * have, self.slots, self.token_budget // longest))
+        if wanted * longest > self.token_budget:
+            wanted = rows
+        if wanted * self._longest > self.token_budget:  # room that texts have left behind, no longer to be had
+            self._pool.trim(longest + self._heads)
+            self._longest = longest
+        if wanted != have:
+            self._pool.resize(wanted)
+        self._pool.reserve(longest + self._heads, exact=True)
+        self._longest = max(longest, self._longest)
 
     def _give_back(self) -> None:
         """Give back what is reserved, if the texts that are left need less than half of it."""

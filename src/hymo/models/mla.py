@@ -33,6 +33,9 @@ from hymo.models.state import MLACache
 _RECORDED_QUERIES = 64
 """Last query rows whose scores the telemetry looks at: enough to see growth, too few to cost time."""
 
+_ABSORBED = 32
+"""Most new tokens that the absorbed form reads: it holds the scores of every pair, and for more it is slower too."""
+
 
 class MultiHeadLatentAttention(nn.Module):
     """Causal attention whose keys and values come from a small latent (or directly, with mla_latent off)."""
@@ -110,7 +113,7 @@ class MultiHeadLatentAttention(nn.Module):
         cache.rope_keys[row, places] = rope_keys.to(cache.rope_keys.dtype)
         latent, keys = cache.latent[:, :used], cache.rope_keys[:, :used]
         visible = torch.arange(used, device=q.device) <= places[..., None]  # (B, new, used)
-        absorb = self.config.mla_latent and new <= used // 4
+        absorb = self.config.mla_latent and new <= min(_ABSORBED, used // 4)
         attend = self._attend_absorbed if absorb else self._attend_expanded
         return self._output(attend(q, latent, keys, visible))
 
