@@ -1,0 +1,1 @@
+"""What the portal is made with: facts, references, lab data, staging and checks. `python -m docs.tools --help`."""
