@@ -6,7 +6,7 @@ var e = {
 	"hymo-cache-lab": () => import("./cache.js"),
 	"hymo-mtp-lab": () => import("./mtp.js"),
 	"hymo-step-lab": () => import("./step.js"),
-	"hymo-planner-lab": () => import("./planner.js")
+	"hymo-planner-lab": () => import("./planner2.js")
 };
 function t() {
 	for (let [t, n] of Object.entries(e)) document.querySelector(t) && !customElements.get(t) && n().catch((e) => {

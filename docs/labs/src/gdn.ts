@@ -165,7 +165,7 @@ class GdnLab extends Lab {
     });
     const high = plotTop + plotHigh + 44;
     return html`<svg width=${wide} height=${high} viewBox="0 0 ${wide} ${high}" role="img" aria-label=${`The story of ${STORY.length} writes in chunks of ${chunk}; what the state answers for each key after token ${t}; the answers for ${asked} over time`}>
-      <text class="soft" x="0" y="12">what is written, token by token; shading marks chunks</text>
+      <text class="soft" x="0" y="12">writes, token by token; shading: chunks</text>
       ${story}
       <text class="soft" x=${left} y="86">answer to each key after token ${t}</text>
       ${VALUES.map((name, d) => svg`<text class="soft" x=${left + d * w + w / 2} y="102" text-anchor="middle">${name}</text>`)}

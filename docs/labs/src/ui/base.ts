@@ -1,5 +1,5 @@
 // What every lab shares: state in the URL, loading of presets and of a user's own files, size, motion, controls.
-import { LitElement, css, html, nothing, type TemplateResult } from "lit";
+import { LitElement, css, html, nothing, type CSSResultGroup, type TemplateResult } from "lit";
 import type { Config, Presets } from "../maths/config";
 
 const here = import.meta.url;
@@ -259,7 +259,7 @@ export abstract class Lab extends LitElement {
     </details>`;
   }
 
-  static override styles = css`
+  static override styles: CSSResultGroup = css`
     :host {
       display: block;
       color: var(--hymo-ink);
