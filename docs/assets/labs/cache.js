@@ -192,7 +192,7 @@ var k = class extends a {
 		].map((n) => e`<text class="soft" x=${v(2 ** n)} y=${_ + 16} text-anchor=${n === 20 ? "end" : "middle"}>${t(2 ** n)}</text>`)}
         <text class="soft" x=${(g + l) / 2} y=${_ + 32} text-anchor="middle">tokens of context</text>
         ${n.map((t) => e`<path d=${C(t)} fill="none" stroke=${t.hue} stroke-width=${t.fixed ? 3 : 1.6} stroke-dasharray=${t.dash}></path>`)}
-        ${w ? e`<line x1=${g} x2=${l} y1=${b(s)} y2=${b(s)} stroke="var(--hymo-bad)" stroke-dasharray="4 3"></line><text x=${l} y=${b(s) - 5} text-anchor="end">free on ${c}</text>` : ""}
+        ${w ? e`<line x1=${g} x2=${l} y1=${b(s)} y2=${b(s)} stroke="var(--hymo-bad)" stroke-dasharray="4 3"></line><text x=${g + 4} y=${b(s) - 5}>free on ${c}</text>` : ""}
         <line x1=${v(o)} x2=${v(o)} y1="8" y2=${_} stroke="var(--hymo-third)"></line>
       </svg>`;
 	}

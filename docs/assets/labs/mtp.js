@@ -42,14 +42,14 @@ function h(e, t) {
 	let n = e.map((e) => e > 0 ? Math.exp(Math.log(e) / t) : 0), r = n.reduce((e, t) => e + t, 0);
 	return n.map((e) => e / r);
 }
-var g = (e) => e.reduce((t, n, r) => n > e[t] ? r : t, 0), _ = 40, v = " ·", y = class extends a {
+var g = (e) => e.reduce((t, n, r) => n > e[t] ? r : t, 0), _ = 40, v = "␣", y = class extends a {
 	constructor(...e) {
 		super(...e), this.defaults = {
-			passes: 6,
-			temperature: .7,
+			passes: 12,
+			temperature: .5,
 			heads: "sighted",
 			depth: 2,
-			cost: 0,
+			cost: .1,
 			seed: 1
 		}, this.rows = [], this.unigram = [], this.measured = [];
 	}
@@ -115,7 +115,7 @@ var g = (e) => e.reduce((t, n, r) => n > e[t] ? r : t, 0), _ = 40, v = " ·", y 
 		if (!this.presets || !this.bigrams) return this.frame(i``, i``, "");
 		let { text: e, passes: n } = this.generate(), r = this.get("depth"), a = Array.from({ length: r }, (e, t) => n.reduce((e, n) => e + n.proposed[t], 0)), o = Array.from({ length: r }, (e, t) => n.reduce((e, n) => e + n.accepted[t], 0)), s = a.map((e, t) => e ? o[t] / e : 0), d = n.reduce((e, t) => e + t.kept.length + 1, 0), f = n.length ? d / n.length : 1, p = 1 + r * this.get("cost"), m = this.presets.presets.hymo_750m.model, h = (m.vocab_size * m.dim + u(c(m))) / l(m, !1);
 		this.dataset.perpass = f.toFixed(3), this.dataset.text = e.map((e) => this.bigrams.symbols[e.id]).join("");
-		let g = (e) => this.bigrams.symbols[e] === " " ? v[1] : this.bigrams.symbols[e], y = i`
+		let g = (e) => this.bigrams.symbols[e] === " " ? v : this.bigrams.symbols[e], y = i`
       ${this.slider("passes", "Passes", 0, _, 1)}
       ${this.slider("temperature", "Temperature", 0, 1.5, .05, (e) => e.toFixed(2))}
       ${this.select("heads", "The heads see", [["sighted", "the letter before"], ["blind", "nothing"]])}

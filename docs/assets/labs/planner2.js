@@ -104,11 +104,11 @@ var u = [
         <text class="soft" x="0" y="12">memory per device, estimated, by recomputation</text>
         ${i.map((r, i) => {
 			let o = e.levels[r].memory, s = 0;
-			return t`<g transform="translate(0 ${24 + i * 40})" opacity=${r === n ? 1 : .72}>
+			return t`<g transform="translate(0 ${24 + i * 40})">
             <text x="0" y="19" style=${r === n ? "font-weight:600" : ""}>${r}</text>
-            ${u.map(([e, , n]) => {
-				let r = l(s);
-				return s += o[e], t`<rect x=${r} y="4" width=${Math.max(0, l(s) - r - 1)} height="22" fill=${n} fill-opacity=${e === "activations" ? .55 : .9}></rect>`;
+            ${u.map(([e, , i]) => {
+				let a = l(s);
+				return s += o[e], t`<rect x=${a} y="4" width=${Math.max(0, l(s) - a - 1)} height="22" fill=${i} fill-opacity=${(e === "activations" ? .55 : .9) * (r === n ? 1 : .6)}></rect>`;
 			})}
             <text class="soft" x=${l(s) + 6} y="19">${a(o.total)}</text>
           </g>`;

@@ -59,7 +59,13 @@ var g = 12, _ = {
     `, b = a`<b>${t.run.name}</b>: ${n(r.n_layers)} blocks, ${r.mla_layers.length} of them attention;
       ${e(p.stored)} parameters stored, ${e(p.active)} used per token. Block ${i} is
       ${o ? a`an <b>MLA</b> block${m.length > 1 ? " with experts" : ""}` : a`a <b>GDN</b> block`}: ${n(h)} parameters.`;
-		return this.frame(y, a`<div class="both">${this.tower(r.n_layers)}<div class="detail">${o ? this.attention() : this.head()}</div></div>`, b, this.table(`Parameters of block ${i}`, [
+		return this.frame(y, a`<div class="both">${this.tower(r.n_layers)}<div class="detail">${o ? this.attention() : this.head()}</div>
+        <div class="shapes">
+          ${m.map(([e, t]) => a`<table>
+              <caption>${_[e]}</caption>
+              <tbody>${t.map((e) => a`<tr><th scope="row">${e.name}</th><td>${e.shape.join(" × ")}</td></tr>`)}</tbody>
+            </table>`)}
+        </div></div>`, b, this.table(`Parameters of block ${i}`, [
 			"tensor",
 			"shape",
 			"parameters",
@@ -72,8 +78,8 @@ var g = 12, _ = {
 		]))));
 	}
 	tower(e) {
-		let t = this.config.model, n = Math.min(e, 4), r = Math.ceil(e / n);
-		return a`<div class="tower" role="group" aria-label="Blocks, first to last" style="grid-template-columns:repeat(${n},1fr)" @keydown=${this.move}>
+		let t = this.config.model;
+		return a`<div class="tower" role="group" aria-label="Blocks, first to last" style="grid-template-columns:repeat(${Math.min(e, 4)},1fr)" @keydown=${this.move}>
       ${Array.from({ length: e }, (e, n) => {
 			let r = l(t, n), i = n === this.get("layer");
 			return a`<button
@@ -92,11 +98,10 @@ var g = 12, _ = {
         </button>`;
 		})}
       <p class="legend" style="grid-column:1/-1"><span class="swatch gdn"></span> GDN, fixed state <span class="swatch mla"></span> MLA, growing cache</p>
-      <span hidden>${r}</span>
     </div>`;
 	}
 	head() {
-		let e = this.config.model, n = d(e), r = this.get("head"), i = this.get("t"), o = n > 1 ? 1 + 39 * r / (n - 1) : 1, s = m(1e3 * this.get("layer") + r), c = (e) => Array.from({ length: g }, () => Array.from({ length: e }, () => h(s))), l = Array.from({ length: g }, () => 1 / (1 + Math.exp(-(h(s) - 2.2)))), { states: u } = p(c(8), c(8), c(8), l, Array(8).fill(o)), f = u[i - 1], _ = Math.max(...f.flat().map(Math.abs), 1e-9), v = Math.min(300, this.width > 620 ? this.width - 330 : this.width - 34), y = Math.floor((v - 16) / 8), b = l.map((e) => Math.exp(-o * e)), x = y * 8 / g;
+		let e = this.config.model, n = d(e), r = this.get("head"), i = this.get("t"), o = n > 1 ? 1 + 39 * r / (n - 1) : 1, s = m(1e3 * this.get("layer") + r), c = (e) => Array.from({ length: g }, () => Array.from({ length: e }, () => h(s))), l = Array.from({ length: g }, () => 1 / (1 + Math.exp(-(h(s) - 2.2)))), { states: u } = p(c(8), c(8), c(8), l, Array(8).fill(o)), f = u[i - 1], _ = Math.max(...f.flat().map(Math.abs), 1e-9), v = Math.min(300, this.width > 620 ? this.width - 270 : this.width - 34), y = Math.floor((v - 16) / 8), b = l.map((e) => Math.exp(-o * e)), x = y * 8 / g;
 		return this.dataset.keep = b[i - 1].toFixed(4), a`<p class="title">Head ${r} of ${n}: rate A = ${o.toFixed(2)} at initialisation</p>
       <svg width=${v} height=${y * 8 + 66 + 54} role="img" aria-label=${`State of head ${r} after ${i} tokens, and the share kept at each token`}>
         <text class="soft" x="0" y="12">kept per token, exp(−A·g)</text>
@@ -109,7 +114,7 @@ var g = 12, _ = {
       <div class="buttons">${this.playButton("Play tokens", 500)}</div>`;
 	}
 	attention() {
-		let e = this.config.model, r = e.qk_rope_head_dim, i = Math.min(330, this.width > 620 ? this.width - 330 : this.width - 34), o = e.mla_latent ? e.kv_lora_rank + e.n_kv_groups * r : e.n_kv_groups * (e.head_dim + e.v_head_dim), s = e.n_heads * (e.head_dim + e.v_head_dim), c = (e, n, r, a) => t`
+		let e = this.config.model, r = e.qk_rope_head_dim, i = Math.min(330, this.width > 620 ? this.width - 270 : this.width - 34), o = e.mla_latent ? e.kv_lora_rank + e.n_kv_groups * r : e.n_kv_groups * (e.head_dim + e.v_head_dim), s = e.n_heads * (e.head_dim + e.v_head_dim), c = (e, n, r, a) => t`
       <text x="0" y=${e}>${n}</text><rect x="0" y=${e + 6} width=${Math.max(3, i * r)} height="16" rx="3" fill=${a}></rect>`;
 		return a`<p class="title">What one token leaves in this block's cache</p>
       <svg width=${i} height="150" role="img" aria-label=${`${o} numbers cached per token; keys and values of every head would be ${s}`}>
@@ -122,9 +127,14 @@ var g = 12, _ = {
 	}
 	static {
 		this.styles = [o.styles, r`
-      .both { display: grid; grid-template-columns: minmax(0, 280px) minmax(0, 1fr); gap: 28px; align-items: start; }
-      .tower { display: grid; gap: 7px; }
-      .block { min-height: 38px; padding: 0; border: 2px solid transparent; color: var(--hymo-panel); font-weight: 600; font-variant-numeric: tabular-nums; }
+      .both { display: grid; grid-template-columns: 216px minmax(0, 340px) minmax(0, 1fr); gap: 18px 32px; align-items: start; }
+      .tower { display: grid; gap: 8px; justify-items: center; }
+      .shapes { min-width: 0; }
+      .shapes caption { text-align: left; font-weight: 600; padding-bottom: 2px; }
+      .shapes table { width: 100%; margin: 0 0 12px; }
+      .shapes th { font-family: var(--md-code-font-family, monospace); font-size: 12px; }
+      .shapes td { padding-right: 0; }
+      .block { width: 46px; height: 46px; min-height: 0; padding: 0; border: 2px solid transparent; color: var(--hymo-panel); font-weight: 600; font-variant-numeric: tabular-nums; }
       .block.gdn { background: var(--hymo-gdn); border-radius: 999px; }
       .block.mla { background: var(--hymo-mla); border-radius: 4px; }
       .block.chosen { border-color: var(--hymo-panel); outline: 2px solid var(--hymo-ink); outline-offset: 0; }
@@ -138,7 +148,8 @@ var g = 12, _ = {
       .more { margin: 8px 0 0; }
       .detail .buttons { margin-top: 10px; }
       .detail { min-height: 430px; }
-      @media (max-width: 640px) { .both { grid-template-columns: minmax(0, 1fr); } .detail { min-height: 0; } }
+      @media (max-width: 1000px) { .both { grid-template-columns: 216px minmax(0, 1fr); } .shapes { grid-column: 1 / -1; } }
+      @media (max-width: 640px) { .both { grid-template-columns: minmax(0, 1fr); } .detail { min-height: 0; } .tower { max-width: 250px; } }
       @media (prefers-reduced-motion: no-preference) {
         .block { animation: rise 0.4s both; animation-delay: calc(var(--i) * 14ms); }
         @keyframes rise { from { transform: translateY(8px); opacity: 0; } }

@@ -195,11 +195,11 @@ var g = [
 	bars(t, n) {
 		let r = this.width - 34, o = s([0, Math.max(...n)], [0, r - 98 - 74]), c = t.map((t, r) => {
 			let a = 98, s = r === this.get("phase");
-			return e`<g transform="translate(0 ${22 + r * 34})" opacity=${s ? 1 : .5}>
+			return e`<g transform="translate(0 ${22 + r * 34})">
         <text x="0" y="17" style=${s ? "font-weight:600" : ""}>${g[r][1]}</text>
         ${_.map(([n, , r]) => {
-				let i = o(t[n]), s = e`<rect x=${a} y="2" width=${Math.max(0, i - 1)} height="22" fill=${r} fill-opacity=${n === "activations" ? .55 : .9}></rect>`;
-				return a += i, i > .5 ? s : "";
+				let i = o(t[n]), c = e`<rect x=${a} y="2" width=${Math.max(0, i - 1)} height="22" fill=${r} fill-opacity=${(n === "activations" ? .55 : .9) * (s ? 1 : .45)}></rect>`;
+				return a += i, i > .5 ? c : "";
 			})}
         <text class="soft" x=${a + 6} y="17">${i(n[r])}</text>
       </g>`;

@@ -112,7 +112,7 @@ class CacheLab extends Lab {
         ${[8, 12, 16, 20].map((p) => svg`<text class="soft" x=${px(2 ** p)} y=${high + 16} text-anchor=${p === 20 ? "end" : "middle"}>${number(2 ** p)}</text>`)}
         <text class="soft" x=${(left + wide) / 2} y=${high + 32} text-anchor="middle">tokens of context</text>
         ${designs.map((d) => svg`<path d=${path(d)} fill="none" stroke=${d.hue} stroke-width=${d.fixed ? 3 : 1.6} stroke-dasharray=${d.dash}></path>`)}
-        ${limit ? svg`<line x1=${left} x2=${wide} y1=${py(free)} y2=${py(free)} stroke="var(--hymo-bad)" stroke-dasharray="4 3"></line><text x=${wide} y=${py(free) - 5} text-anchor="end">free on ${device}</text>` : ""}
+        ${limit ? svg`<line x1=${left} x2=${wide} y1=${py(free)} y2=${py(free)} stroke="var(--hymo-bad)" stroke-dasharray="4 3"></line><text x=${left + 4} y=${py(free) - 5}>free on ${device}</text>` : ""}
         <line x1=${px(context)} x2=${px(context)} y1="8" y2=${high} stroke="var(--hymo-third)"></line>
       </svg>`;
   }

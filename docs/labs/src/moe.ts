@@ -8,6 +8,8 @@ import { Lab, asConfig } from "./ui/base";
 
 const TOKENS = 256;
 const STEPS = 300;
+/** Steps whose counts the picture averages: a single step's are noisy. */
+const WINDOW = 8;
 
 interface Trace {
   counts: number[][];
@@ -16,7 +18,7 @@ interface Trace {
 }
 
 class MoeLab extends Lab {
-  protected defaults = { update: "ema", step: 0, skew: 1, speed: 5, token: 0, experts: 16 };
+  protected defaults = { update: "ema", step: 200, skew: 1, speed: 5, token: 0, experts: 16 };
   private config?: Config;
   private recorded: [number, number][] = [];
   private cached?: { key: string; trace: Trace };
@@ -75,6 +77,7 @@ class MoeLab extends Lab {
     const rule = { update: String(this.state.update), alpha: m.moe_ema_alpha, speed: m.moe_bias_speed * this.get("speed"), band: m.moe_dead_band };
     let state: Balance = { bias: new Array<number>(experts).fill(0), ema: new Array<number>(experts).fill(1 / experts) };
     const trace: Trace = { counts: [], states: [], variation: [] };
+    const recent: number[][] = [];
     for (let step = 0; step <= STEPS; step++) {
       const counts = new Array<number>(experts).fill(0);
       for (let token = 0; token < 64; token++) {
@@ -82,7 +85,9 @@ class MoeLab extends Lab {
       }
       trace.counts.push(counts);
       trace.states.push(state);
-      trace.variation.push(variation(counts));
+      recent.push(counts);
+      if (recent.length > WINDOW) recent.shift();
+      trace.variation.push(variation(counts.map((_, i) => recent.reduce((sum, row) => sum + row[i], 0))));
       if (rule.update !== "off") state = updateBias(state, counts, rule);
     }
     this.cached = { key, trace };
@@ -98,7 +103,7 @@ class MoeLab extends Lab {
     const k = Math.min(m.n_activated_experts, this.get("experts"));
     const bias = trace.states[step].bias;
     const found = route(this.logits(step, token), bias, k, m.router_score, m.route_scale);
-    const span = trace.counts.slice(Math.max(0, step - 7), step + 1);
+    const span = trace.counts.slice(Math.max(0, step - WINDOW + 1), step + 1);
     const load = trace.counts[step].map((_, i) => span.reduce((sum, counts) => sum + counts[i], 0) / span.length);
     const cv = variation(load);
     const unbiased = route(this.logits(step, token), bias.map(() => 0), k, m.router_score, m.route_scale).chosen;
@@ -139,8 +144,10 @@ class MoeLab extends Lab {
     const high = 120;
     const y = scaleLinear([0, Math.max(...load, ...trace.counts[0])], [0, high]);
     const uniform = load.reduce((a, b) => a + b, 0) / experts;
+    const first = trace.counts[0];
     const bars = load.map((n, i) => svg`
       <rect x=${i * slot + 1.5} y=${20 + high - y(n)} width=${slot - 3} height=${Math.max(1, y(n))} rx="2" fill=${n > 1.25 * uniform ? "var(--hymo-mla)" : "var(--hymo-gdn)"}></rect>
+      <rect x=${i * slot + 1.5} y=${20 + high - y(first[i])} width=${slot - 3} height=${Math.max(1, y(first[i]))} rx="2" fill="none" stroke="var(--hymo-soft)" stroke-dasharray="2 3"></rect>
       ${chosen.includes(i) ? svg`<path d=${`M${i * slot + slot / 2 - 5},${high + 38} l5,-8 l5,8 z`} fill="var(--hymo-third)"></path>` : ""}
       ${slot > 15 ? svg`<text class="soft" x=${i * slot + slot / 2} y=${high + 52} text-anchor="middle">${i}</text>` : ""}`);
     const top2 = high + 84;
@@ -164,7 +171,7 @@ class MoeLab extends Lab {
     const own = line<[number, number]>().x(([s]) => rx(s)).y(([, v]) => py(v))(this.recorded) ?? "";
     const total = top3 + lineHigh + 8;
     return html`<svg width=${wide} height=${total} role="img" aria-label=${`Load of ${experts} experts at step ${step}, the chosen token's scores and bias, and the load's variation over steps`}>
-      <text class="soft" x="0" y="12">load, mean of the last steps; dashed: uniform</text>
+      <text class="soft" x="0" y="12">load of each expert; dotted: at the start; line: uniform</text>
       ${bars}
       <line x1="0" x2=${wide} y1=${20 + high - y(uniform)} y2=${20 + high - y(uniform)} stroke="var(--hymo-ink)" stroke-dasharray="4 3"></line>
       <text class="soft" x="0" y=${top2 - 12}>this token's scores; black line: score + bias</text>

@@ -22,10 +22,10 @@ interface Pass {
 }
 
 const PASSES = 40;
-const SHOWN = " ·";
+const SPACE = "␣";
 
 class MtpLab extends Lab {
-  protected defaults = { passes: 6, temperature: 0.7, heads: "sighted", depth: 2, cost: 0, seed: 1 };
+  protected defaults = { passes: 12, temperature: 0.5, heads: "sighted", depth: 2, cost: 0.1, seed: 1 };
   private bigrams?: Bigrams;
   private rows: number[][] = [];
   private unigram: number[] = [];
@@ -113,7 +113,7 @@ class MtpLab extends Lab {
     const share = (m.vocab_size * m.dim + total(mtpTensors(m))) / usedPerToken(m, false);
     this.dataset.perpass = perPass.toFixed(3);
     this.dataset.text = text.map((t) => this.bigrams!.symbols[t.id]).join("");
-    const letter = (id: number) => (this.bigrams!.symbols[id] === " " ? SHOWN[1] : this.bigrams!.symbols[id]);
+    const letter = (id: number) => (this.bigrams!.symbols[id] === " " ? SPACE : this.bigrams!.symbols[id]);
     const controls = html`
       ${this.slider("passes", "Passes", 0, PASSES, 1)}
       ${this.slider("temperature", "Temperature", 0, 1.5, 0.05, (x) => x.toFixed(2))}

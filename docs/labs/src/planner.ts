@@ -124,12 +124,12 @@ class PlannerLab extends Lab {
         ${names.map((name, i) => {
           const memory = plan.levels[name].memory;
           let at = 0;
-          return svg`<g transform="translate(0 ${24 + i * 40})" opacity=${name === level ? 1 : 0.72}>
+          return svg`<g transform="translate(0 ${24 + i * 40})">
             <text x="0" y="19" style=${name === level ? "font-weight:600" : ""}>${name}</text>
             ${ITEMS.map(([key, , hue]) => {
               const from = x(at);
               at += memory[key as "total"];
-              return svg`<rect x=${from} y="4" width=${Math.max(0, x(at) - from - 1)} height="22" fill=${hue} fill-opacity=${key === "activations" ? 0.55 : 0.9}></rect>`;
+              return svg`<rect x=${from} y="4" width=${Math.max(0, x(at) - from - 1)} height="22" fill=${hue} fill-opacity=${(key === "activations" ? 0.55 : 0.9) * (name === level ? 1 : 0.6)}></rect>`;
             })}
             <text class="soft" x=${x(at) + 6} y="19">${size(memory.total)}</text>
           </g>`;

@@ -66,7 +66,15 @@ class Stack extends Lab {
       ${mla ? html`an <b>MLA</b> block${parts.length > 1 ? " with experts" : ""}` : html`a <b>GDN</b> block`}: ${number(stored)} parameters.`;
     return this.frame(
       controls,
-      html`<div class="both">${this.tower(model.n_layers)}<div class="detail">${mla ? this.attention() : this.head()}</div></div>`,
+      html`<div class="both">${this.tower(model.n_layers)}<div class="detail">${mla ? this.attention() : this.head()}</div>
+        <div class="shapes">
+          ${parts.map(
+            ([part, tensors]) => html`<table>
+              <caption>${NAMES[part]}</caption>
+              <tbody>${tensors.map((t) => html`<tr><th scope="row">${t.name}</th><td>${t.shape.join(" × ")}</td></tr>`)}</tbody>
+            </table>`,
+          )}
+        </div></div>`,
       said,
       this.table(
         `Parameters of block ${layer}`,
@@ -81,7 +89,6 @@ class Stack extends Lab {
   private tower(layers: number): TemplateResult {
     const model = this.config.model;
     const columns = Math.min(layers, 4);
-    const rows = Math.ceil(layers / columns);
     return html`<div class="tower" role="group" aria-label="Blocks, first to last" style="grid-template-columns:repeat(${columns},1fr)" @keydown=${this.move}>
       ${Array.from({ length: layers }, (_, i) => {
         const mla = isMla(model, i);
@@ -102,7 +109,6 @@ class Stack extends Lab {
         </button>`;
       })}
       <p class="legend" style="grid-column:1/-1"><span class="swatch gdn"></span> GDN, fixed state <span class="swatch mla"></span> MLA, growing cache</p>
-      <span hidden>${rows}</span>
     </div>`;
   }
 
@@ -130,7 +136,7 @@ class Stack extends Lab {
     const { states } = linearRecurrent(draw(shown), draw(shown), draw(shown), g, new Array<number>(shown).fill(rate));
     const state = states[t - 1];
     const top = Math.max(...state.flat().map(Math.abs), 1e-9);
-    const wide = Math.min(300, this.width > 620 ? this.width - 330 : this.width - 34);
+    const wide = Math.min(300, this.width > 620 ? this.width - 270 : this.width - 34);
     const cell = Math.floor((wide - 16) / shown);
     const keep = g.map((gate) => Math.exp(-rate * gate));
     const bar = (cell * shown) / TOKENS;
@@ -151,7 +157,7 @@ class Stack extends Lab {
   private attention(): TemplateResult {
     const m = this.config.model;
     const rope = m.qk_rope_head_dim;
-    const wide = Math.min(330, this.width > 620 ? this.width - 330 : this.width - 34);
+    const wide = Math.min(330, this.width > 620 ? this.width - 270 : this.width - 34);
     const cached = m.mla_latent ? m.kv_lora_rank + m.n_kv_groups * rope : m.n_kv_groups * (m.head_dim + m.v_head_dim);
     const all = m.n_heads * (m.head_dim + m.v_head_dim);
     const row = (y: number, text: string, share: number, hue: string) => svg`
@@ -169,9 +175,14 @@ class Stack extends Lab {
   static override styles: CSSResultGroup = [
     Lab.styles,
     css`
-      .both { display: grid; grid-template-columns: minmax(0, 280px) minmax(0, 1fr); gap: 28px; align-items: start; }
-      .tower { display: grid; gap: 7px; }
-      .block { min-height: 38px; padding: 0; border: 2px solid transparent; color: var(--hymo-panel); font-weight: 600; font-variant-numeric: tabular-nums; }
+      .both { display: grid; grid-template-columns: 216px minmax(0, 340px) minmax(0, 1fr); gap: 18px 32px; align-items: start; }
+      .tower { display: grid; gap: 8px; justify-items: center; }
+      .shapes { min-width: 0; }
+      .shapes caption { text-align: left; font-weight: 600; padding-bottom: 2px; }
+      .shapes table { width: 100%; margin: 0 0 12px; }
+      .shapes th { font-family: var(--md-code-font-family, monospace); font-size: 12px; }
+      .shapes td { padding-right: 0; }
+      .block { width: 46px; height: 46px; min-height: 0; padding: 0; border: 2px solid transparent; color: var(--hymo-panel); font-weight: 600; font-variant-numeric: tabular-nums; }
       .block.gdn { background: var(--hymo-gdn); border-radius: 999px; }
       .block.mla { background: var(--hymo-mla); border-radius: 4px; }
       .block.chosen { border-color: var(--hymo-panel); outline: 2px solid var(--hymo-ink); outline-offset: 0; }
@@ -185,7 +196,8 @@ class Stack extends Lab {
       .more { margin: 8px 0 0; }
       .detail .buttons { margin-top: 10px; }
       .detail { min-height: 430px; }
-      @media (max-width: 640px) { .both { grid-template-columns: minmax(0, 1fr); } .detail { min-height: 0; } }
+      @media (max-width: 1000px) { .both { grid-template-columns: 216px minmax(0, 1fr); } .shapes { grid-column: 1 / -1; } }
+      @media (max-width: 640px) { .both { grid-template-columns: minmax(0, 1fr); } .detail { min-height: 0; } .tower { max-width: 250px; } }
       @media (prefers-reduced-motion: no-preference) {
         .block { animation: rise 0.4s both; animation-delay: calc(var(--i) * 14ms); }
         @keyframes rise { from { transform: translateY(8px); opacity: 0; } }

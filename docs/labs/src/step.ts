@@ -128,11 +128,11 @@ class StepLab extends Lab {
     const rows = phases.map((held, i) => {
       let at = left;
       const now = i === this.get("phase");
-      return svg`<g transform="translate(0 ${22 + i * 34})" opacity=${now ? 1 : 0.5}>
+      return svg`<g transform="translate(0 ${22 + i * 34})">
         <text x="0" y="17" style=${now ? "font-weight:600" : ""}>${PHASES[i][1]}</text>
         ${ITEMS.map(([key, , hue]) => {
           const w = x(held[key]);
-          const piece = svg`<rect x=${at} y="2" width=${Math.max(0, w - 1)} height="22" fill=${hue} fill-opacity=${key === "activations" ? 0.55 : 0.9}></rect>`;
+          const piece = svg`<rect x=${at} y="2" width=${Math.max(0, w - 1)} height="22" fill=${hue} fill-opacity=${(key === "activations" ? 0.55 : 0.9) * (now ? 1 : 0.45)}></rect>`;
           at += w;
           return w > 0.5 ? piece : "";
         })}
