@@ -55,6 +55,9 @@ def _staged(text: str, page: Path, sources: set[Path]) -> str:
     prose = re.sub(r"```.*?```|<[^>]+>|\$\$?[^$]+\$\$?", " ", body, flags=re.DOTALL)
     minutes = max(1, round(len(prose.split()) / _WORDS_PER_MINUTE))
     meta.append(f"reading_minutes: {minutes}")
+    lab = re.search(r"<hymo-(\w+)", body)
+    if lab:
+        meta.append(f"lab: {lab[1]}")
     source = Path("source") / "docs" / page.with_name(page.name + ".md")
     meta.append(f"source_page: {source.with_suffix('').as_posix()}/")
     sources.add(Path("docs") / page)

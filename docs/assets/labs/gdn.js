@@ -31,6 +31,9 @@ var l = [
 			chunk: 4
 		}, this.heading = "";
 	}
+	get waits() {
+		return !1;
+	}
 	settle() {
 		this.choose("rule", ["delta", "linear"]), this.clamp("t", 1, d.length), this.clamp("keep", .5, 1), this.clamp("beta", 0, 1), this.clamp("overlap", 0, .9), this.clamp("chunk", 1, d.length);
 	}

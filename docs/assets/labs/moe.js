@@ -1,6 +1,5 @@
 import { c as e, n as t, s as n, t as r } from "./base.js";
-import { t as i } from "./linear.js";
-import { t as a } from "./line.js";
+import { r as i, t as a } from "./d3.js";
 import { a as o, i as s, n as c, r as l, t as u } from "./router.js";
 // src/moe.ts
 var d = 300, f = 8, p = class extends r {

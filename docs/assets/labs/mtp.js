@@ -1,6 +1,5 @@
 import { c as e, i as t, l as n, r, s as i, t as a } from "./base.js";
-import { t as o } from "./linear.js";
-import { t as s } from "./line.js";
+import { r as o, t as s } from "./d3.js";
 import { d as c, g as l, h as u } from "./accounting.js";
 import { n as d } from "./router.js";
 // src/maths/speculation.ts

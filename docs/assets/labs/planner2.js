@@ -1,5 +1,5 @@
 import { a as e, c as t, i as n, l as r, n as i, o as a, s as o, t as s } from "./base.js";
-import { t as c } from "./linear.js";
+import { r as c } from "./d3.js";
 import { t as l } from "./planner.js";
 // src/planner.ts
 var u = [

@@ -1,6 +1,5 @@
 import { c as e, i as t, l as n, n as r, o as i, s as a, t as o } from "./base.js";
-import { t as s } from "./linear.js";
-import { t as c } from "./line.js";
+import { r as s, t as c } from "./d3.js";
 import { i as l, n as u, r as d } from "./planner.js";
 // src/maths/step.ts
 function f(e) {

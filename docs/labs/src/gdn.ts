@@ -14,6 +14,10 @@ class GdnLab extends Lab {
   protected defaults = { rule: "delta", t: 4, keep: 0.95, beta: 1, overlap: 0, chunk: 4 };
   private heading = "";
 
+  protected override get waits(): boolean {
+    return false;
+  }
+
   protected override settle(): void {
     this.choose("rule", ["delta", "linear"]);
     this.clamp("t", 1, STORY.length);

@@ -46,6 +46,11 @@ export abstract class Lab extends LitElement {
     this.note = "";
   }
 
+  /** Whether nothing can be shown before the presets are there. */
+  protected get waits(): boolean {
+    return true;
+  }
+
   /** Files that a lab needs beyond the presets. */
   protected prepare(): Promise<void> {
     return Promise.resolve();
@@ -82,6 +87,10 @@ export abstract class Lab extends LitElement {
     });
     this.sight.observe(this);
     document.addEventListener("visibilitychange", this.hidden_);
+    if (!this.waits) {
+      this.settle();
+      return;
+    }
     Promise.all([loadPresets(), this.prepare()]).then(
       ([presets]) => {
         this.presets = presets;
@@ -115,7 +124,7 @@ export abstract class Lab extends LitElement {
   }
 
   override updated(): void {
-    if (this.presets && this.dataset.state !== "ready") this.dataset.state = "ready";
+    if ((this.presets || !this.waits) && this.dataset.state !== "ready") this.dataset.state = "ready";
   }
 
   protected get(key: string): number {
@@ -217,8 +226,8 @@ export abstract class Lab extends LitElement {
     const file = (event.target as HTMLInputElement).files?.[0];
     if (!file) return;
     try {
-      const { parse } = await import("./files");
-      this.note = `${file.name}: ${this.accept(parse(await file.text(), file.name, this.presets!.presets))}`;
+      const [{ parse }, presets] = await Promise.all([import("./files"), loadPresets()]);
+      this.note = `${file.name}: ${this.accept(parse(await file.text(), file.name, presets.presets))}`;
     } catch (error) {
       this.note = `${file.name} was not taken: ${error instanceof Error ? error.message : String(error)}`;
     }
