@@ -27,7 +27,8 @@ def _svg(width: int, height: int, title: str, body: list[str]) -> str:
 
 
 def _text(x: float, y: float, text: str, size_px: int = 12, colour: str = _INK, anchor: str = "start") -> str:
-    return f"<text x='{x:.1f}' y='{y:.1f}' {_FONT} font-size='{size_px}' fill='{colour}' text-anchor='{anchor}'>{text}</text>"
+    look = f"{_FONT} font-size='{size_px}' fill='{colour}' text-anchor='{anchor}'"
+    return f"<text x='{x:.1f}' y='{y:.1f}' {look}>{text}</text>"
 
 
 def _bar(x: float, y: float, w: float, h: float, colour: str) -> str:
@@ -59,7 +60,8 @@ def recurrence() -> str:
         values, keys, keys, gate, torch.full((1, 4), math.log(rate)).double(), None, None, True, "recurrent"
     )
     _, delta = gated_delta(keys, keys, values, gate, -rate * gate, None, None, True, "recurrent")
-    assert linear is not None and delta is not None
+    assert linear is not None
+    assert delta is not None
     body = []
     for column, (name, state) in enumerate((("gated linear: adds", linear), ("gated delta: overwrites", delta))):
         left = 40 + 300 * column
@@ -69,8 +71,8 @@ def recurrence() -> str:
                 value = float(state[0, 0, s, d])
                 x, y = left + 56 * d, 44 + 44 * s
                 body.append(
-                    f"<rect x='{x}' y='{y}' width='52' height='40' rx='3' fill='{_COOL}' fill-opacity='{abs(value):.3f}' "
-                    f"stroke='{_LINE}'/>"
+                    f"<rect x='{x}' y='{y}' width='52' height='40' rx='3' fill='{_COOL}' "
+                    f"fill-opacity='{abs(value):.3f}' stroke='{_LINE}'/>"
                 )
                 body.append(_text(x + 26, y + 25, f"{value:.2f}", 12, "#ffffff" if value > 0.6 else _INK, "middle"))
     return _svg(600, 236, "State after five writes, the first key written twice", body)
@@ -102,7 +104,9 @@ def router() -> str:
         base_y = 130 + 140 * row
         body.append(_text(40, base_y - 96, name, 14))
         for i, n in enumerate(counts.tolist()):
-            body.append(_bar(40 + 35 * i, base_y - 84 * n / top, 28, 84 * n / top, _WARM if n > 1.25 * uniform else _COOL))
+            body.append(
+                _bar(40 + 35 * i, base_y - 84 * n / top, 28, 84 * n / top, _WARM if n > 1.25 * uniform else _COOL)
+            )
         y = base_y - 84 * uniform / top
         body.append(f"<line x1='36' x2='604' y1='{y:.1f}' y2='{y:.1f}' stroke='{_INK}' stroke-dasharray='4 3'/>")
     return _svg(640, 300, "Tokens per expert before and after balancing; the dashed line is the uniform load", body)
@@ -127,7 +131,10 @@ def _bars(title: str, rows: list[tuple[str, float, str]]) -> str:
     body = [_text(24, 32, title, 14)]
     for i, (name, value, shown) in enumerate(rows):
         y = 52 + 38 * i
-        body += [_text(24, y + 18, name, 13), _bar(210, y + 4, 320 * value / top, 20, _MLA if i == len(rows) - 1 else _COOL)]
+        body += [
+            _text(24, y + 18, name, 13),
+            _bar(210, y + 4, 320 * value / top, 20, _MLA if i == len(rows) - 1 else _COOL),
+        ]
         body.append(_text(218 + 320 * value / top, y + 19, shown, 12, _SOFT))
     return _svg(640, 64 + 38 * len(rows), title, body)
 
@@ -145,7 +152,10 @@ def speculation() -> str:
 def step() -> str:
     """What the flagship's training step occupies at each level of recomputation."""
     config = load_config("hymo_750m")
-    rows = [(f"checkpointing {level}", (total := training_memory(config, 1, None, level).total), size(total)) for level in LEVELS]
+    rows = [
+        (f"checkpointing {level}", (total := training_memory(config, 1, None, level).total), size(total))
+        for level in LEVELS
+    ]
     return _bars("Memory of a training step on one device, estimated", [(a, float(b), c) for a, b, c in rows])
 
 

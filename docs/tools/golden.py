@@ -6,6 +6,7 @@ Vectors lie in `docs/labs/golden` and are read by vitest; data lie in `docs/asse
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -108,7 +109,12 @@ def router_vectors() -> dict[str, Any]:
             moe.update_gate_bias()
             steps.append({"counts": _numbers(counts), "bias": _numbers(moe.bias), "ema": _numbers(moe.load_ema)})
         model = config.model
-        rule = {"update": update, "alpha": model.moe_ema_alpha, "speed": model.moe_bias_speed, "band": model.moe_dead_band}
+        rule = {
+            "update": update,
+            "alpha": model.moe_ema_alpha,
+            "speed": model.moe_bias_speed,
+            "band": model.moe_dead_band,
+        }
         balances.append(rule | {"steps": steps})
     return {"routes": routes, "balances": balances}
 
@@ -151,11 +157,22 @@ def planner_vectors() -> list[dict[str, Any]]:
             plans.append({"request": request, "plan": result})
         tensors = {
             kind: [[t.name, list(t.shape), t.role.value] for t in listing(model)]
-            for kind, listing in (("gdn", gdn_tensors), ("mla", mla_tensors), ("moe", moe_tensors), ("mtp", mtp_tensors))
+            for kind, listing in (
+                ("gdn", gdn_tensors),
+                ("mla", mla_tensors),
+                ("moe", moe_tensors),
+                ("mtp", mtp_tensors),
+            )
         }
         count = count_parameters(model)
         cases.append(
-            {"name": name, "config": as_tree(config), "tensors": tensors, "stored": count.stored, "active": count.active}
+            {
+                "name": name,
+                "config": as_tree(config),
+                "tensors": tensors,
+                "stored": count.stored,
+                "active": count.active,
+            }
             | {"parts": count.parts, "used": used_per_token(model, training=True), "state": state_bytes(model)}
             | {"served": used_per_token(model, training=False), "attention": attention_flops(model, length)}
             | {"flops": flops_per_token(model, length), "cacheNumbers": cache_numbers(model)}
@@ -196,7 +213,13 @@ def speculation_vectors() -> list[dict[str, Any]]:
         stats = Speculation([0] * depth, [0] * depth)
         engine = SimpleNamespace(_logits=torch.log, tokenizer=SimpleNamespace(eos_id=-1))
         kept, own = Engine._judge(engine, rows, drafts, draw, stats)  # type: ignore[arg-type]
-        case = {"rows": _numbers(rows), "drafts": drafts, "uniforms": uniforms, "kept": [t.id for t in kept], "own": own.id}
+        case = {
+            "rows": _numbers(rows),
+            "drafts": drafts,
+            "uniforms": uniforms,
+            "kept": [t.id for t in kept],
+            "own": own.id,
+        }
         cases.append(case | {"proposed": stats.proposed, "accepted": stats.accepted})
     return cases
 
@@ -222,8 +245,7 @@ def step_vectors() -> dict[str, Any]:
     runs = []
     for name in ("polar_express", "jordan"):
         found = [
-            torch.linalg.svdvals(newton_schulz(matrix, steps, name, torch.float64)).tolist()
-            for steps in range(1, 8)
+            torch.linalg.svdvals(newton_schulz(matrix, steps, name, torch.float64)).tolist() for steps in range(1, 8)
         ]
         runs.append({"coefficients": name, "input": values.tolist(), "sorted": found})
     return {"schedules": schedules, "newtonSchulz": runs}
@@ -257,7 +279,7 @@ def bigram_data() -> dict[str, Any]:
     text = "".join(json.loads(line)["text"] for line in sample_paths()["train"].read_text("utf-8").splitlines())
     plain = "".join(ch if ch in SYMBOLS else " " for ch in text.lower())
     plain = " ".join(plain.split())
-    pairs = Counter(zip(plain, plain[1:], strict=False))
+    pairs = Counter(itertools.pairwise(plain))
     return {"symbols": SYMBOLS, "counts": [[pairs[(a, b)] for b in SYMBOLS] for a in SYMBOLS]}
 
 

@@ -26,10 +26,12 @@ def config_page() -> str:
         "# Configuration",
         "",
         _NOTE.format(source="src/hymo/core/config.py"),
-        "A configuration has five groups. A YAML file may start from a preset with `base: NAME` and name only what it changes;",
-        "`--set group.field=value` overrides a field on any command. `hymo config show CONFIG` prints everything resolved.",
+        "A configuration has five groups. A YAML file may start from a preset with `base: NAME` and name only what it",
+        "changes; `--set group.field=value` overrides a field on any command. `hymo config show CONFIG` prints everything",
+        "resolved.",
         "",
-        "Fields without a default shape the model or the run: they stand in the presets. The last column is the flagship's value.",
+        "Fields without a default shape the model or the run: they stand in the presets. The last column but one is the",
+        "flagship's value.",
     ]
     for group, kind in GROUPS.items():
         schema = TypeAdapter(kind).json_schema()
@@ -40,7 +42,10 @@ def config_page() -> str:
             default = "in the preset" if name in schema.get("required", ()) else f"`{_value(field.get('default'))}`"
             own = f"`{_value(getattr(values, name))}`"
             lines.append(f"| `{name}` | {_kind(field)} | {default} | {own} | {_cell(field['description'])} |")
-    lines += ["", "Derived values, computed and never given: `model.qk_nope_head_dim`, `model.gdn_n_heads`, `model.gdn_layers`,"]
+    lines += [
+        "",
+        "Derived values, computed and never given: `model.qk_nope_head_dim`, `model.gdn_n_heads`, `model.gdn_layers`,",
+    ]
     lines += ["`training.sequences_per_step`, `training.tokens_per_step` and `total_steps`."]
     return "\n".join(lines) + "\n"
 
@@ -94,9 +99,12 @@ def cli_page() -> str:
         "# Commands",
         "",
         _NOTE.format(source="src/hymo/cli"),
-        "Results go to standard output, messages to standard error. Exit codes: 0 done, 1 the run failed, 2 wrong request,",
-        "130 and 143 interrupted after a saved checkpoint. `--debug` before or after any command shows an error's traceback.",
+        "Results go to standard output, messages to standard error. Exit codes: 0 done, 1 the run failed, 2 wrong",
+        "request, 130 and 143 interrupted after a saved checkpoint. `--debug` before or after any command shows an",
+        "error's traceback.",
     ]
+    # Under `python -m MODULE` the library takes the interpreter's arguments for a part of the command's name.
+    rest = re.sub(r"^(hymo(?: [a-z]+)+) -m \S+", r"\1", rest, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(head) + "\n" + summary + "\n## " + rest).rstrip() + "\n"
 
 
@@ -110,7 +118,7 @@ def presets_page() -> str:
         "",
         "## Sizes",
         "",
-        "| preset | stored | active per token | layers | MLA | width | context | vocabulary | cache at its context | state |",
+        "| preset | stored | active per token | layers | MLA | width | context | vocabulary | cache, full | state |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     configs = {name: load_config(name) for name in preset_names()}
@@ -137,8 +145,15 @@ def presets_page() -> str:
 
 def benchmarks_page() -> str:
     """Every result file as a table with its machine and command."""
-    lines = ["# Benchmarks", "", _NOTE.format(source="benchmarks/results"), "Every table comes from a result file in `benchmarks/results`."]
-    lines += ["Machine, versions, commit and command stand below it. What was tried and lost is in the [log](../log.md)."]
+    lines = [
+        "# Benchmarks",
+        "",
+        _NOTE.format(source="benchmarks/results"),
+        "Every table comes from a result file in `benchmarks/results`.",
+    ]
+    lines += [
+        "Machine, versions, commit and command stand below it. What was tried and lost is in the [log](../log.md)."
+    ]
     for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
         found = results(path.stem)
         assert found is not None
@@ -148,13 +163,20 @@ def benchmarks_page() -> str:
         machine = found["environment"]
         facts = [str(machine.get("device")), f"torch {machine.get('torch')}", f"Triton {machine.get('triton')}"]
         facts = [fact for fact in facts if "None" not in fact]
-        lines += ["", f"{', '.join(facts)}, {machine.get('date')}, commit {str(machine.get('commit'))[:9]}. Command:", ""]
+        lines += [
+            "",
+            f"{', '.join(facts)}, {machine.get('date')}, commit {str(machine.get('commit'))[:9]}. Command:",
+            "",
+        ]
         lines += ["```text", str(machine.get("command")), "```"]
     return "\n".join(lines) + "\n"
 
 
 def _kernel_table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| operation | implementation | B, T, H, K, V | direction | ms | byte floor, ms |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| operation | implementation | B, T, H, K, V | direction | ms | byte floor, ms |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         shape = ", ".join(f"{row['shape'][key]:,}" for key in "BTHKV")
         time = "failed" if row["ms"] is None else f"{row['ms']:.3f}"
@@ -163,7 +185,10 @@ def _kernel_table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _train_table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| variant | preset | micro-batch | tokens per step | tokens/s | share of peak | peak GB |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| variant | preset | micro-batch | tokens per step | tokens/s | share of peak | peak GB |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         if "tokens_per_second" not in row:
             return _plain(rows)
@@ -179,9 +204,7 @@ def _plain(rows: list[dict[str, Any]]) -> list[str]:
     keys = [key for key in rows[0] if all(isinstance(row.get(key), str | int | float | bool) for row in rows)]
     keys = [key for key in keys if key not in ("fingerprint",)]
     lines = [f"| {' | '.join(key.replace('_', ' ') for key in keys)} |", "|" + "---|" * len(keys)]
-    for row in rows:
-        lines.append(f"| {' | '.join(_scalar(row[key]) for key in keys)} |")
-    return lines
+    return lines + [f"| {' | '.join(_scalar(row[key]) for key in keys)} |" for row in rows]
 
 
 def _scalar(value: Any) -> str:
@@ -212,14 +235,21 @@ def decisions_page() -> str:
         for path in row.get("fields", []):
             group, name = path.split(".")
             fields.append(f"`{path}`: `{_value(getattr(getattr(flagship, group), name))}`")
-        lines.append(f"| {_cell(row['question'])} | {_cell(row['decided'])} | {_cell(row['why'])} | {'<br>'.join(fields)} |")
+        lines.append(
+            f"| {_cell(row['question'])} | {_cell(row['decided'])} | {_cell(row['why'])} | {'<br>'.join(fields)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def claims_page() -> str:
     """The design's claims: what would refute each, what was measured, how to repeat it and what that costs."""
     source = _source("claims")
-    lines = ["# Claims", "", _NOTE.format(source="docs/data/claims.yaml and result files"), *source["intro"].splitlines()]
+    lines = [
+        "# Claims",
+        "",
+        _NOTE.format(source="docs/data/claims.yaml and result files"),
+        *source["intro"].splitlines(),
+    ]
     small = load_config("hymo_small")
     flops = flops_per_token(small.model, small.training.seq_len)
     for i, claim in enumerate(source["claims"], 1):
@@ -228,10 +258,20 @@ def claims_page() -> str:
         found = results(claim["result"])
         if found is None:
             tokens = claim["runs"] * claim["tokens"]
-            cost = f"about {short(tokens * flops)}FLOP for {claim['runs']} runs of `hymo_small` over {short(claim['tokens'])} tokens each"
-            lines += ["**Measured.** Not measured yet.", "", f"**Cost.** {cost.replace(' TFLOP', ' TFLOP')}, by the planner's count.", ""]
+            length = short(claim["tokens"])
+            cost = (
+                f"about {short(tokens * flops)}FLOP for {claim['runs']} runs of `hymo_small` over {length} tokens each"
+            )
+            lines += ["**Measured.** Not measured yet.", "", f"**Cost.** {cost}, by the planner's count.", ""]
         else:
-            lines += ["**Measured.**", "", *_plain(found["rows"]), "", f"Commit {found['environment'].get('commit')}.", ""]
+            lines += [
+                "**Measured.**",
+                "",
+                *_plain(found["rows"]),
+                "",
+                f"Commit {found['environment'].get('commit')}.",
+                "",
+            ]
         lines += ["**Command.**", "", "```text", claim["command"], "```"]
     return "\n".join(lines) + "\n"
 
@@ -242,7 +282,9 @@ def risks_page() -> str:
     lines = ["# Risks", "", _NOTE.format(source="docs/data/risks.yaml"), *source["intro"].splitlines(), ""]
     lines += ["| risk | probability | effect | counter-measure | state |", "|---|---|---|---|---|"]
     for row in source["risks"]:
-        lines.append("| " + " | ".join(_cell(row[key]) for key in ("risk", "probability", "effect", "measure", "state")) + " |")
+        lines.append(
+            "| " + " | ".join(_cell(row[key]) for key in ("risk", "probability", "effect", "measure", "state")) + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -254,7 +296,9 @@ def references_page() -> str:
     for row in source["references"]:
         for path in re.findall(r"\(\.\./\.\./([^)#]+)\)", row["checked"]):
             if not (ROOT / path).exists():
-                raise SystemExit(f"docs/data/references.yaml: {path} does not exist. Name the file that checks {row['work']}.")
+                raise SystemExit(
+                    f"docs/data/references.yaml: {path} does not exist. Name the file that checks {row['work']}."
+                )
         lines.append("| " + " | ".join(_cell(row[key]) for key in ("work", "takes", "checked")) + " |")
     return "\n".join(lines) + "\n"
 
@@ -270,4 +314,3 @@ PAGES: dict[str, Callable[[], str]] = {
     "records/references.md": references_page,
 }
 """Every generated page and what writes it."""
-

@@ -18,7 +18,14 @@ from docs.tools.paths import DOCS, ROOT, STAGED
 _WORDS_PER_MINUTE = 200
 _ASSETS = ("assets", "stylesheets", "javascripts")
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
-_LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".json": "json", ".md": "markdown", ".ts": "typescript"}
+_LANGUAGES = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".toml": "toml",
+    ".json": "json",
+    ".md": "markdown",
+    ".ts": "typescript",
+}
 
 
 def page_files() -> list[Path]:
@@ -107,7 +114,7 @@ def _write_source(source: Path) -> None:
     language = _LANGUAGES.get(source.suffix, "text")
     fence = "`" * max(4, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     head = f"---\nsearch:\n  exclude: true\nhide:\n  - toc\n  - navigation\nplain: true\n---\n# {source.as_posix()}\n\n"
-    place.write_text(f"{head}{fence}{{ .{language} linenums=\"1\" }}\n{text.rstrip()}\n{fence}\n", encoding="utf-8")
+    place.write_text(f'{head}{fence}{{ .{language} linenums="1" }}\n{text.rstrip()}\n{fence}\n', encoding="utf-8")
 
 
 def main() -> int:

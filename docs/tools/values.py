@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from docs.tools.paths import DOCS, number, short, size
+from docs.tools.paths import DOCS, ROOT, number, short, size
 from hymo.core.accounting import (
     TensorSpec,
     cache_bytes,
@@ -83,7 +84,9 @@ _IGNORED = (
 def typed_numbers(text: str) -> list[str]:
     """Numbers in prose that no marker covers, each with the words around it."""
     for pattern in _IGNORED:
-        text = pattern.sub(lambda m: " " * (1 + m[0].count("\n")) if "\n" not in m[0] else "\n" * m[0].count("\n"), text)
+        text = pattern.sub(
+            lambda m: " " * (1 + m[0].count("\n")) if "\n" not in m[0] else "\n" * m[0].count("\n"), text
+        )
     return [text[max(0, m.start() - 30) : m.end() + 20].replace("\n", " ").strip() for m in re.finditer(r"\d+", text)]
 
 
@@ -135,6 +138,8 @@ def facts() -> dict[str, str]:
         found[f"cache.{key}.numbers"] = number(n)
         found[f"cache.{key}.ratio"] = f"{n / numbers['mla']:g}"
         found[f"cache.{key}.full"] = size(2 * n * m.n_layers * _LONG_CONTEXT)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found["python"] = project["requires-python"].removeprefix(">=")
     found["long"] = number(_LONG_CONTEXT)
     found["cache.hymo"] = size(cache_bytes(m, _LONG_CONTEXT))
     found["cache.context"] = size(cache_bytes(m, m.max_seq_len))
@@ -183,7 +188,8 @@ def _worked(flagship: HyMoConfig) -> dict[str, str]:
     rate = torch.full((1, 2), -math.log(0.9), dtype=one).log()
     o, final = gated_linear(values, keys, keys, gate, rate, None, None, True, "recurrent")
     d, after = gated_delta(keys, keys, values, gate, log_alpha, None, None, True, "recurrent")
-    assert final is not None and after is not None
+    assert final is not None
+    assert after is not None
     found |= {f"gl.o{i}": f"{float(o[0, i, 0, 0]):g}" for i in range(3)}
     found |= {f"gd.o{i}": f"{float(d[0, i, 0, 0]):g}" for i in range(3)}
     found |= {"gl.other": f"{float(final[0, 0, 1, 0]):g}", "gd.other": f"{float(after[0, 0, 1, 0]):g}"}
