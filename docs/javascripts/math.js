@@ -25,8 +25,8 @@
       const tex = source.replace(/^\\[[(]|\\[\])]$/g, "");
       window.katex.render(tex, formula, { displayMode, throwOnError: true, output: "htmlAndMathml" });
       formula.dataset.rendered = "";
-      if (displayMode) formula.tabIndex = formula.scrollWidth > formula.clientWidth ? 0 : -1;
     }
+    document.dispatchEvent(new Event("hymo:formulas"));
   };
 
   if (window.document$?.subscribe) window.document$.subscribe(render);

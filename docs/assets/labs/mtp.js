@@ -157,7 +157,7 @@ var g = (e) => e.reduce((t, n, r) => n > e[t] ? r : t, 0), _ = 40, v = "␣", y 
 		])));
 	}
 	draw(t, n, r) {
-		let a = this.width - 34, [c, l] = [34, 150], u = this.get("depth"), d = o([0, 1], [c, a - 10]), f = o([0, u + 1], [l, 12]), p = Array.from({ length: 41 }, (e, t) => t / 40), h = (e) => s().x((e) => d(e)).y((t) => f(e(t)))(p) ?? "", g = (e) => m(Array.from({ length: u }, () => e)), _ = p.reduce((e, t) => Math.abs(g(t) - n) < Math.abs(g(e) - n) ? t : e, 0), v = this.measured.length ? m(this.measured.slice(0, u)) : 0;
+		let a = this.width - 34, [c, l] = [34, 150], u = this.get("depth"), d = o([0, 1], [c, a - 10]), f = o([0, u + 1], [l, 30]), p = Array.from({ length: 41 }, (e, t) => t / 40), h = (e) => s().x((e) => d(e)).y((t) => f(e(t)))(p) ?? "", g = (e) => m(Array.from({ length: u }, () => e)), _ = p.reduce((e, t) => Math.abs(g(t) - n) < Math.abs(g(e) - n) ? t : e, 0), v = this.measured.length ? m(this.measured.slice(0, u)) : 0;
 		return i`<svg width=${a} height=${l + 38} role="img" aria-label=${`Expected tokens per pass by acceptance, with ${u} drafts; here ${n.toFixed(2)}`}>
       ${Array.from({ length: u + 2 }, (t, n) => e`<line class="axis" x1=${c} x2=${a - 10} y1=${f(n)} y2=${f(n)}></line><text class="soft" x=${c - 8} y=${f(n) + 4} text-anchor="end">${n}</text>`)}
       ${[
@@ -170,7 +170,7 @@ var g = (e) => e.reduce((t, n, r) => n > e[t] ? r : t, 0), _ = 40, v = "␣", y 
       <path d=${h((e) => g(e) / r)} fill="none" stroke="var(--hymo-mla)" stroke-width="2" stroke-dasharray="6 3"></path>
       <circle cx=${d(_)} cy=${f(n)} r="5" fill="var(--hymo-gdn)"></circle>
       ${v ? e`<rect x=${d(this.measured[0]) - 5} y=${f(v) - 5} width="10" height="10" fill="var(--hymo-third)"></rect>` : ""}
-      <text x=${c + 8} y="24">tokens per pass (line) and speed-up (dashed)</text>
+      <text class="soft" x="0" y="12">tokens per pass (line) and speed-up (dashed)</text>
     </svg>
     <span hidden>${t.length}</span>`;
 	}

@@ -165,7 +165,7 @@ class MtpLab extends Lab {
     const [left, high] = [34, 150];
     const depth = this.get("depth");
     const x = scaleLinear([0, 1], [left, wide - 10]);
-    const y = scaleLinear([0, depth + 1], [high, 12]);
+    const y = scaleLinear([0, depth + 1], [high, 30]);
     const grid = Array.from({ length: 41 }, (_, i) => i / 40);
     const curve = (f: (a: number) => number) => line<number>().x((a) => x(a)).y((a) => y(f(a)))(grid) ?? "";
     const expected = (a: number) => expectedTokens(Array.from({ length: depth }, () => a));
@@ -179,7 +179,7 @@ class MtpLab extends Lab {
       <path d=${curve((a) => expected(a) / cost)} fill="none" stroke="var(--hymo-mla)" stroke-width="2" stroke-dasharray="6 3"></path>
       <circle cx=${x(inverse)} cy=${y(perPass)} r="5" fill="var(--hymo-gdn)"></circle>
       ${own ? svg`<rect x=${x(this.measured[0]) - 5} y=${y(own) - 5} width="10" height="10" fill="var(--hymo-third)"></rect>` : ""}
-      <text x=${left + 8} y="24">tokens per pass (line) and speed-up (dashed)</text>
+      <text class="soft" x="0" y="12">tokens per pass (line) and speed-up (dashed)</text>
     </svg>
     <span hidden>${acceptance.length}</span>`;
   }

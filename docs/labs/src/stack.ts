@@ -108,7 +108,7 @@ class Stack extends Lab {
           ${i}
         </button>`;
       })}
-      <p class="legend" style="grid-column:1/-1"><span class="swatch gdn"></span> GDN, fixed state <span class="swatch mla"></span> MLA, growing cache</p>
+      <p class="legend" style="grid-column:1/-1"><span class="swatch gdn"></span> GDN, fixed state<br /><span class="swatch mla"></span> MLA, growing cache</p>
     </div>`;
   }
 
@@ -188,8 +188,7 @@ class Stack extends Lab {
       .block.chosen { border-color: var(--hymo-panel); outline: 2px solid var(--hymo-ink); outline-offset: 0; }
       .block:focus-visible { outline: 3px solid var(--hymo-ink); outline-offset: 2px; }
       .legend { margin: 4px 0 0; font-size: 13px; color: var(--hymo-soft); }
-      .swatch { display: inline-block; width: 11px; height: 11px; margin: 0 4px 0 10px; }
-      .swatch:first-child { margin-left: 0; }
+      .swatch { display: inline-block; width: 11px; height: 11px; margin: 0 6px 0 0; }
       .swatch.gdn { background: var(--hymo-gdn); border-radius: 50%; }
       .swatch.mla { background: var(--hymo-mla); border-radius: 2px; }
       .title { margin: 0 0 8px; font-weight: 600; }

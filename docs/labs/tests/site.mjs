@@ -59,3 +59,17 @@ export function pages() {
 }
 
 export const labs = ["gdn", "moe", "cache", "mtp", "step", "planner"];
+
+/** Pages and sizes whose pictures are kept. */
+export const shown = ["", ...labs.map((lab) => `labs/${lab}/`), "concepts/gdn-mla/", "reference/config/"];
+export const sizes = [["desktop", 1280, 1000], ["phone", 360, 1500]];
+
+export const pictureName = (path, name) => `${path.replace(/\/$/, "").replace(/\//g, "-") || "home"}-${name}.jpg`;
+
+/** A settled page as JPEG, as large as the window. */
+export async function picture(page, address) {
+  await page.goto(address, { waitUntil: "networkidle" });
+  await page.evaluate(() => document.fonts.ready);
+  await page.waitForTimeout(150);
+  return page.screenshot({ type: "jpeg", quality: 55 });
+}
