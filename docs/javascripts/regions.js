@@ -13,6 +13,7 @@
   const start = () => {
     mark();
     document.addEventListener("hymo:formulas", mark);
+    document.fonts.addEventListener("loadingdone", mark);
     new ResizeObserver(mark).observe(document.body);
   };
   if (window.document$?.subscribe) window.document$.subscribe(start);

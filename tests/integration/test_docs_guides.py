@@ -38,6 +38,7 @@ def test_train_on_your_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     pieces = [piece for text in texts for piece in text.split("\n\n") if len(piece) > 300][:200]
     Path("my_text").mkdir()
     Path("my_text/a.jsonl").write_text("".join(json.dumps({"text": piece}) + "\n" for piece in pieces))
+    Path("heldout.txt").write_text(json.loads(sample_paths()["validation"].read_text("utf-8").splitlines()[0])["text"])
     (config,) = _blocks(page, "yaml")
     Path("mine.yaml").write_text(config)
     assert len(_run(page)) > 10

@@ -109,7 +109,7 @@ class CacheLab extends Lab {
     return html`<svg width=${wide} height=${barsHigh} role="img" aria-label="Bytes of the cache by design at the chosen context">${rows}</svg>
       <svg width=${wide} height=${high + 36} role="img" aria-label="Bytes of the cache by context, both axes logarithmic">
         ${ticks.map((v) => svg`<line class="axis" x1=${left} x2=${wide} y1=${py(v)} y2=${py(v)}></line><text class="soft" x=${left - 6} y=${py(v) + 4} text-anchor="end">${size(v).replace(/\.\d+/, "")}</text>`)}
-        ${[8, 12, 16, 20].map((p) => svg`<text class="soft" x=${px(2 ** p)} y=${high + 16} text-anchor=${p === 20 ? "end" : "middle"}>${number(2 ** p)}</text>`)}
+        ${(wide > 420 ? [8, 12, 16, 20] : [8, 14, 20]).map((p) => svg`<text class="soft" x=${px(2 ** p)} y=${high + 16} text-anchor=${p === 20 ? "end" : "middle"}>${number(2 ** p)}</text>`)}
         <text class="soft" x=${(left + wide) / 2} y=${high + 32} text-anchor="middle">tokens of context</text>
         ${designs.map((d) => svg`<path d=${path(d)} fill="none" stroke=${d.hue} stroke-width=${d.fixed ? 3 : 1.6} stroke-dasharray=${d.dash}></path>`)}
         ${limit ? svg`<line x1=${left} x2=${wide} y1=${py(free)} y2=${py(free)} stroke="var(--hymo-bad)" stroke-dasharray="4 3"></line><text x=${left + 4} y=${py(free) - 5}>free on ${device}</text>` : ""}

@@ -140,7 +140,7 @@ class StepLab extends Lab {
       </g>`;
     });
     return html`<svg width=${wide} height=${22 + phases.length * 34} role="img" aria-label="Memory held in each phase of a step, by item">
-        <text class="soft" x="0" y="12">held on one device, estimated, activations at their peak</text>${rows}</svg>
+        <text class="soft" x="0" y="12">held on one device, estimated</text>${rows}</svg>
       <p class="legend">${ITEMS.map(([key, name, hue]) => html`<span><i style=${`background:${hue};opacity:${key === "activations" ? 0.55 : 0.9}`}></i>${name}</span>`)}</p>`;
   }
 
