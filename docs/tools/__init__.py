@@ -1,1 +1,1 @@
-"""What the portal is made with: facts, references, lab data, staging and checks. `python -m docs.tools --help`."""
+"""What the portal is made with: generated parts, values in pages, staging and checks of the built site."""

@@ -110,12 +110,16 @@ var p = class extends a {
 		return i`<svg width=${f} height=${g} role="img" aria-label="Bytes of the cache by design at the chosen context">${h}</svg>
       <svg width=${f} height=${v + 36} role="img" aria-label="Bytes of the cache by context, both axes logarithmic">
         ${S.map((t) => e`<line class="axis" x1=${_} x2=${f} y1=${x(t)} y2=${x(t)}></line><text class="soft" x=${_ - 6} y=${x(t) + 4} text-anchor="end">${r(t).replace(/\.\d+/, "")}</text>`)}
-        ${[
+        ${(f > 420 ? [
 			8,
 			12,
 			16,
 			20
-		].map((n) => e`<text class="soft" x=${y(2 ** n)} y=${v + 16} text-anchor=${n === 20 ? "end" : "middle"}>${t(2 ** n)}</text>`)}
+		] : [
+			8,
+			14,
+			20
+		]).map((n) => e`<text class="soft" x=${y(2 ** n)} y=${v + 16} text-anchor=${n === 20 ? "end" : "middle"}>${t(2 ** n)}</text>`)}
         <text class="soft" x=${(_ + f) / 2} y=${v + 32} text-anchor="middle">tokens of context</text>
         ${n.map((t) => e`<path d=${w(t)} fill="none" stroke=${t.hue} stroke-width=${t.fixed ? 3 : 1.6} stroke-dasharray=${t.dash}></path>`)}
         ${T ? e`<line x1=${_} x2=${f} y1=${x(u)} y2=${x(u)} stroke="var(--hymo-bad)" stroke-dasharray="4 3"></line><text x=${_ + 4} y=${x(u) - 5}>free on ${d}</text>` : ""}

@@ -204,7 +204,7 @@ var g = [
       </g>`;
 		});
 		return a`<svg width=${r} height=${22 + t.length * 34} role="img" aria-label="Memory held in each phase of a step, by item">
-        <text class="soft" x="0" y="12">held on one device, estimated, activations at their peak</text>${c}</svg>
+        <text class="soft" x="0" y="12">held on one device, estimated</text>${c}</svg>
       <p class="legend">${_.map(([e, t, n]) => a`<span><i style=${`background:${n};opacity:${e === "activations" ? .55 : .9}`}></i>${t}</span>`)}</p>`;
 	}
 	orthogonal(t) {

@@ -16,6 +16,7 @@ const chrome = await browser();
 const parts = process.argv.slice(2);
 const failures = [];
 let passed = 0;
+let heaviest = 0;
 
 async function check(name, run) {
   try {
@@ -57,7 +58,8 @@ async function serious(page) {
 
 async function everyPage() {
   const { pages: all, sources } = pages();
-  const some = [...all, ...sources.slice(0, 1), ...sources.filter((path) => /\.py\//.test(path)).slice(0, 2)];
+  const wanted = new RegExp(process.env.PAGES ?? "");
+  const some = [...all, ...sources.slice(0, 1), ...sources.filter((path) => /\.py\//.test(path)).slice(0, 2)].filter((path) => wanted.test(path));
   for (const scheme of ["light", "dark"]) {
     const { context, page, seen } = await open({ colorScheme: scheme });
     for (const path of some) {
@@ -74,6 +76,7 @@ async function everyPage() {
         assert.ok(formulas[1] >= formulas[0], `${formulas[0]} formulas, ${formulas[1]} rendered`);
         if (scheme === "light") {
           const bytes = [...seen.scripts.values()].reduce((sum, body) => sum + gzipSync(body).length, 0);
+          heaviest = Math.max(heaviest, bytes);
           assert.ok(bytes <= BUDGET, `${bytes} bytes of script`);
         }
         assert.deepEqual(await serious(page), [], "axe");
@@ -240,23 +243,32 @@ async function everyLab() {
   });
 }
 
+/**
+ * Time from the start of navigation until the first lab answers, at a four times slower processor. Wall-clock time says
+ * nothing while other programs take the processor: then it is the main thread's own processor time, four times.
+ */
 async function speed() {
   await check(`first lab is interactive within ${START} ms at a four times slower processor`, async () => {
-    const load = loadavg()[0];
-    if (load > cpus().length / 2) console.log(`the machine is busy (load ${load.toFixed(1)}): times are longer than on an idle one`);
-    const times = [];
+    const busy = loadavg()[0] > cpus().length / 2;
+    const [wall, own] = [[], []];
     for (let i = 0; i < 5; i++) {
-      const { context, page } = await open();
-      const session = await context.newCDPSession(page);
-      await session.send("Emulation.setCPUThrottlingRate", { rate: 4 });
-      await page.goto(`${origin}/labs/gdn/`, { waitUntil: "commit" });
-      await ready(page, "hymo-gdn-lab");
-      times.push(await page.evaluate(() => performance.now()));
-      await context.close();
+      for (const rate of [4, 1]) {
+        const { context, page } = await open();
+        const session = await context.newCDPSession(page);
+        await session.send("Emulation.setCPUThrottlingRate", { rate });
+        await session.send("Performance.enable", { timeDomain: "threadTicks" });
+        await page.goto(`${origin}/labs/gdn/`, { waitUntil: "commit" });
+        await ready(page, "hymo-gdn-lab");
+        if (rate === 4) wall.push(await page.evaluate(() => performance.now()));
+        const { metrics } = await session.send("Performance.getMetrics");
+        if (rate === 1) own.push(4000 * metrics.find((m) => m.name === "TaskDuration").value);
+        await context.close();
+      }
     }
-    times.sort((a, b) => a - b);
-    console.log(`interactive after ${times.map((t) => t.toFixed(0)).join(", ")} ms`);
-    assert.ok(times[0] < START, `${times[0].toFixed(0)} ms`);
+    const [fastest, least] = [Math.min(...wall), Math.min(...own)];
+    console.log(`first lab: ${fastest.toFixed(0)} ms by the clock, ${least.toFixed(0)} ms of the main thread, load ${loadavg()[0].toFixed(1)}`);
+    if (busy) console.log("the machine is busy: the main thread's time counts");
+    assert.ok((busy ? least : fastest) < START, `${(busy ? least : fastest).toFixed(0)} ms`);
   });
 }
 
@@ -304,5 +316,6 @@ const all = { look, pages: everyPage, navigation, labs: everyLab, speed };
 for (const [name, run] of Object.entries(all)) if (!parts.length || parts.includes(name)) await run();
 await chrome.close();
 close();
+if (heaviest) console.log(`at most ${heaviest} bytes of script on a page, gzip`);
 console.log(`${passed} checks passed, ${failures.length} failed`);
 process.exit(failures.length ? 1 : 0);
