@@ -172,6 +172,9 @@ def _worked(flagship: HyMoConfig) -> dict[str, str]:
     """Figures of the worked examples, by the package's own functions."""
     m = flagship.model
     found = {"initial loss": f"{math.log(m.vocab_size) + m.dim * m.init_std**2 / 2:.2f}"}
+    found["initial bits"] = f"{(math.log(m.vocab_size) + m.dim * m.init_std**2 / 2) / math.log(2):.2f}"
+    found["byte.uniform"] = number(2**8)
+    found["residual scale"] = f"{1 / math.sqrt(2 * m.n_layers):g}"
     found["ln V"] = f"{math.log(m.vocab_size):.2f}"
     heads = m.gdn_n_heads
     rates = [1 + 39 * i / (heads - 1) for i in range(heads)]
