@@ -39,6 +39,7 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy --strict src
+	$(BIN)/mypy --strict -p docs.tools
 
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
