@@ -12,9 +12,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := src tests $(wildcard benchmarks)
+SOURCES := src tests $(wildcard benchmarks) docs/tools
 
-.PHONY: help demo test lint types layers wheel clean
+.PHONY: help demo test lint types layers wheel docs docs-generate docs-test clean
 
 help:
 	@echo "make demo    train, evaluate and sample a small model on this machine's CPU"
@@ -23,6 +23,8 @@ help:
 	@echo "make types   mypy --strict"
 	@echo "make layers  check that imports only go down"
 	@echo "make wheel   build the wheel and run its demo from an environment of its own"
+	@echo "make docs    build the documentation into build/site; docs-generate writes its generated parts anew"
+	@echo "make docs-test  the built documentation in a browser; needs node and chromium"
 	@echo "make clean   remove the environment, caches and builds (runs/ stays)"
 
 demo: $(VENV)/.base
@@ -37,6 +39,7 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy --strict src
+	$(BIN)/mypy --strict -p docs.tools
 
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
@@ -46,6 +49,23 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m venv --clear dist/env
 	dist/env/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt dist/*.whl
 	cd dist && env/bin/hymo config list && env/bin/hymo generate demo 'The SQLite ' && env/bin/hymo demo --short
+
+# Built with Python alone: the labs' scripts, fonts and KaTeX are in the repository. `make docs-test` builds the scripts anew.
+docs: $(VENV)/.docs
+	$(BIN)/python -m docs.tools.generate --check
+	$(BIN)/python -m docs.tools.stage
+	$(BIN)/zensical build --strict --config-file mkdocs.yml
+	$(BIN)/python -m docs.tools.check_site
+
+docs-generate: $(VENV)/.docs
+	$(BIN)/python -m docs.tools.generate
+
+docs-test: docs
+	@for tool in node npm; do command -v $$tool >/dev/null || \
+	  { echo "error: make docs-test needs node 20 or newer, npm and chromium; $$tool is not there" >&2; exit 1; }; done
+	cd docs/labs && npm install --no-package-lock && npm run types && npm test
+	cd docs/labs && npx vite build --outDir ../../build/labs --emptyOutDir && diff -r ../../build/labs ../assets/labs
+	cd docs/labs && node tests/browser.mjs
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -63,6 +83,10 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(call install,.[dev])
+	@touch $(VENV)/.base $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(call install,.[docs])
 	@touch $(VENV)/.base $@
 
 $(BIN)/python:

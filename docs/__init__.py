@@ -1,0 +1,1 @@
+"""The documentation; its tools are Python modules, no part of the package `hymo`."""

@@ -1,0 +1,123 @@
+// Estimate of what training occupies on one rank. Formulas: hymo/core/memory.py.
+import { denseWidth, gdnHeads, hasMoe, isMla, modelTensors, neurons, numel } from "./accounting";
+import type { Config, Constants, Model } from "./config";
+
+const FP32 = 4;
+
+export interface Memory {
+  weights: number;
+  masters: number;
+  gradients: number;
+  normuon: number;
+  adamw: number;
+  activations: number;
+  logits: number;
+  total: number;
+}
+
+export interface OptimizerSizes {
+  normuon: number;
+  neurons: number;
+  adamw: number;
+}
+
+export function optimizerSizes(config: Config, constants: Constants): OptimizerSizes {
+  const roles = constants.normuonRoles[config.optimizer.optimizer_partition];
+  const tensors = modelTensors(config.model).map(([, t]) => t);
+  const muon = tensors.filter((t) => roles.includes(t.role));
+  const matrices = muon.reduce((sum, t) => sum + numel(t), 0);
+  const rows = config.optimizer.muon_normalize ? muon.reduce((sum, t) => sum + neurons(t), 0) : 0;
+  return { normuon: matrices, neurons: rows, adamw: tensors.reduce((sum, t) => sum + numel(t), 0) - matrices };
+}
+
+export const optimizerBytes = (s: OptimizerSizes): number => FP32 * (s.normuon + s.neurons) + 2 * FP32 * s.adamw;
+
+export function trainingMemory(
+  config: Config,
+  constants: Constants,
+  world = 1,
+  microBatch = config.training.micro_batch_size,
+  level = config.training.activation_checkpointing,
+): Memory {
+  const stored = modelTensors(config.model).reduce((sum, [, t]) => sum + numel(t), 0);
+  const shards = Math.max(1, Math.floor(world / config.training.dp_replicate));
+  const sizes = optimizerSizes(config, constants);
+  const width = computeBytes(config);
+  const tokens = microBatch * config.training.seq_len;
+  const items = {
+    weights: width < FP32 || shards > 1 ? stored * width : 0,
+    masters: Math.ceil((FP32 * stored) / shards),
+    gradients: Math.ceil((FP32 * stored) / shards),
+    normuon: Math.ceil((FP32 * (sizes.normuon + sizes.neurons)) / shards),
+    adamw: Math.ceil((2 * FP32 * sizes.adamw) / shards),
+    activations: activations(config, tokens, level),
+    logits: logits(config, constants, tokens),
+  };
+  return { ...items, total: Object.values(items).reduce((a, b) => a + b, 0) };
+}
+
+const computeBytes = (config: Config): number => (config.training.param_dtype === "bfloat16" ? 2 : FP32);
+
+function activations(config: Config, tokens: number, level: string): number {
+  const m = config.model;
+  const width = computeBytes(config);
+  const layers = Array.from({ length: m.n_layers }, (_, i) => i);
+  const blocks = layers.map((layer) => block(config, layer, width, level === "selective"));
+  let perToken =
+    level === "full" ? m.n_layers * m.dim * width + Math.max(...blocks) : blocks.reduce((a, b) => a + b, 0);
+  if (level === "selective") perToken += Math.max(...layers.map((i) => (hasMoe(m, i) ? experts(m, width) : 0)));
+  const heads = m.mtp_depth * (3 * m.dim * width + swiglu(m.dim, m.moe_inter_dim, width));
+  return tokens * (perToken + 3 * m.dim * width + heads);
+}
+
+function block(config: Config, layer: number, width: number, recomputeExperts: boolean): number {
+  const m = config.model;
+  let size = isMla(m, layer) ? mla(m, width) : gdn(config, width);
+  if (hasMoe(m, layer)) {
+    size += 2 * m.dim * width + 3 * FP32 * m.n_routed_experts + (recomputeExperts ? 0 : experts(m, width));
+  }
+  const dense = denseWidth(m, layer);
+  return dense ? size + 2 * m.dim * width + swiglu(m.dim, dense, width) : size;
+}
+
+const swiglu = (dim: number, hidden: number, width: number): number => width * (dim + 4 * hidden);
+
+const experts = (m: Model, width: number): number =>
+  (m.n_activated_experts + m.n_shared_experts) * (swiglu(m.dim, m.moe_inter_dim, width) + m.dim * width);
+
+function mla(m: Model, width: number): number {
+  const queries = m.n_heads * m.head_dim;
+  const keys = m.n_kv_groups * (m.head_dim + m.v_head_dim);
+  const latent = m.mla_latent ? 2 * (m.kv_lora_rank + m.qk_rope_head_dim) : 0;
+  const numbers = 2 * m.dim + 2 * m.q_lora_rank + 3 * queries + latent + 2 * keys + m.n_heads * m.v_head_dim;
+  return width * numbers + FP32 * m.n_heads;
+}
+
+function gdn(config: Config, width: number): number {
+  const m = config.model;
+  const [inner, heads] = [m.gdn_d_inner, gdnHeads(m)];
+  let numbers = 2 * m.dim + inner * (m.gdn_d_conv + 2) + 2 * heads * m.gdn_d_state + 3 * inner;
+  if (m.gdn_gate !== "none") numbers += inner;
+  return width * numbers + 4 * FP32 * heads + recurrence(config);
+}
+
+function recurrence(config: Config): number {
+  const m = config.model;
+  const [chunk, keys, values] = [m.gdn_chunk_size, m.gdn_d_state, m.gdn_headdim];
+  const states = Math.ceil((keys * values) / chunk);
+  let perHead: number;
+  if (config.training.gdn_kernel === "recurrent") perHead = 2 * keys * values + 3 * keys + values;
+  else if (config.training.gdn_kernel === "triton") perHead = states;
+  else if (m.gdn_recurrence === "gated_delta") perHead = 5 * chunk + 7 * keys + 5 * values + 2 * states;
+  else perHead = (Math.log2(chunk) + 4) * keys + chunk + values + states + 1;
+  return FP32 * gdnHeads(m) * perHead;
+}
+
+function logits(config: Config, constants: Constants, tokens: number): number {
+  const m = config.model;
+  const heads = 1 + m.mtp_depth;
+  const elements = tokens * m.vocab_size;
+  if (elements <= constants.logitChunk) return heads * 3 * FP32 * elements;
+  const kept = heads * (FP32 * m.vocab_size * m.dim + tokens * m.dim * computeBytes(config));
+  return kept + 4 * FP32 * constants.logitChunk;
+}

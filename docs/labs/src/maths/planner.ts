@@ -1,0 +1,112 @@
+// What `hymo plan` says, from the same configuration. Formulas: hymo/core/planner.py.
+import { cacheBytes, countParameters, flopsPerToken, stateBytes, usedPerToken } from "./accounting";
+import type { Config, Constants, Device } from "./config";
+import { type Memory, optimizerBytes, optimizerSizes, trainingMemory } from "./memory";
+
+const LARGEST_MICRO_BATCH = 4096;
+
+export interface LevelPlan {
+  memory: Memory;
+  fits: boolean | null;
+  largest: number | null;
+}
+
+export interface Plan {
+  stored: number;
+  active: number;
+  used: number;
+  flopsPerToken: number;
+  tokensPerStep: number;
+  steps: number;
+  tokens: number;
+  passes: number;
+  usable: number | null;
+  levels: Record<string, LevelPlan>;
+  communication: number;
+  context: number;
+  cache: number;
+  state: number;
+  checkpoint: number;
+  disk: number;
+  throughput: { tokensPerSecond: number; days: number; cost: number | null } | null;
+  /** Whether one sequence fits at any level; the command refuses the plan if not. */
+  possible: boolean;
+}
+
+export const sequencesPerStep = (c: Config): number =>
+  c.training.micro_batch_size * c.training.grad_accum_steps * c.training.dp_size;
+export const tokensPerStep = (c: Config): number => sequencesPerStep(c) * c.training.seq_len;
+export const totalSteps = (c: Config): number =>
+  c.scheduler.total_steps ?? Math.floor((c.scheduler.total_tokens ?? 0) / tokensPerStep(c));
+
+export function makePlan(
+  config: Config,
+  constants: Constants,
+  device: Device | null,
+  gpus: number,
+  context: number | null,
+  price: number | null,
+): Plan {
+  const t = config.training;
+  const usable = device?.memory ? Math.trunc(device.memory * constants.usable) : null;
+  const levels: Record<string, LevelPlan> = {};
+  for (const level of constants.levels) {
+    const memory = trainingMemory(config, constants, gpus, t.micro_batch_size, level);
+    levels[level] = {
+      memory,
+      fits: usable === null ? null : memory.total <= usable,
+      largest: usable === null ? null : largest(config, constants, gpus, level, usable),
+    };
+  }
+  const count = countParameters(config.model);
+  const one = 4 * count.stored + optimizerBytes(optimizerSizes(config, constants));
+  const steps = totalSteps(config);
+  const forGood = Number(t.keep_stable) + (t.keep_every === null ? 0 : Math.floor(steps / t.keep_every));
+  const passes = Math.ceil(sequencesPerStep(config) / (t.micro_batch_size * gpus));
+  const width = (dtype: string): number => (dtype === "bfloat16" ? 2 : 4);
+  const gathered = (t.reshard_after_forward ? 2 * passes : 1) * width(t.param_dtype) * count.stored;
+  const reduced = passes * width(t.reduce_dtype) * count.stored;
+  const owned = Math.floor((2 * 4 * optimizerSizes(config, constants).normuon) / gpus);
+  const tokens = steps * tokensPerStep(config);
+  const flops = flopsPerToken(config.model, t.seq_len);
+  let throughput: Plan["throughput"] = null;
+  if (device?.peak && t.param_dtype === "bfloat16") {
+    const tokensPerSecond = (gpus * device.peak * constants.utilisation) / flops;
+    const seconds = tokens / tokensPerSecond;
+    throughput = {
+      tokensPerSecond,
+      days: seconds / 86400,
+      cost: price === null ? null : (seconds / 3600) * gpus * price,
+    };
+  }
+  return {
+    stored: count.stored,
+    active: count.active,
+    used: usedPerToken(config.model, true),
+    flopsPerToken: flops,
+    tokensPerStep: tokensPerStep(config),
+    steps,
+    tokens,
+    passes,
+    usable,
+    levels,
+    communication: gpus === 1 ? 0 : Math.floor(((gathered + reduced + owned) * (gpus - 1)) / gpus),
+    context: context ?? config.model.max_seq_len,
+    cache: cacheBytes(config.model, context ?? config.model.max_seq_len),
+    state: stateBytes(config.model),
+    checkpoint: one,
+    disk: one * (t.keep_last + 2 + forGood),
+    throughput,
+    possible: usable === null || Object.values(levels).some((level) => level.largest !== 0),
+  };
+}
+
+function largest(config: Config, constants: Constants, gpus: number, level: string, usable: number): number {
+  let [low, high] = [0, LARGEST_MICRO_BATCH];
+  while (low < high) {
+    const middle = Math.floor((low + high + 1) / 2);
+    if (trainingMemory(config, constants, gpus, middle, level).total <= usable) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}

@@ -1,0 +1,318 @@
+"""The generated references: configuration, commands, presets, benchmark tables, decisions, claims, risks, sources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from docs.tools.paths import DOCS, ROOT, number, results, short, size
+from hymo.cli.app import COMMANDS, build_app
+from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token, state_bytes
+from hymo.core.config import GROUPS
+from hymo.core.load import load_config, preset_names
+
+_NOTE = "<!-- Written by `make docs-generate` from {source}; a test compares. Change the source, not this page. -->\n"
+_LARGEST = 2**63
+
+
+def config_page() -> str:
+    """Every field of the five groups with type, range, default and meaning."""
+    flagship = load_config("hymo_750m")
+    lines = [
+        "# Configuration",
+        "",
+        _NOTE.format(source="src/hymo/core/config.py"),
+        "A configuration has five groups. A YAML file may start from a preset with `base: NAME` and name only what",
+        "it changes; `--set group.field=value` overrides a field on any command. `hymo config show CONFIG` prints all",
+        "of it resolved.",
+        "",
+        "Fields without a default shape the model or the run: they stand in the presets. One column shows the",
+        "flagship's values.",
+    ]
+    for group, kind in GROUPS.items():
+        schema = TypeAdapter(kind).json_schema()
+        lines += ["", f"## {group}", "", _first_paragraph(kind.__doc__), ""]
+        lines += ["| field | type and range | default | `hymo_750m` | meaning |", "|---|---|---|---|---|"]
+        values = getattr(flagship, group)
+        for name, field in schema["properties"].items():
+            default = "preset" if name in schema.get("required", ()) else f"`{_value(field.get('default'))}`"
+            own = f"`{_value(getattr(values, name))}`"
+            lines.append(f"| `{name}` | {_kind(field)} | {default} | {own} | {_cell(field['description'])} |")
+    lines += [
+        "",
+        "Derived values, computed and never given: `model.qk_nope_head_dim`, `model.gdn_n_heads`, `model.gdn_layers`,",
+    ]
+    lines += ["`training.sequences_per_step`, `training.tokens_per_step` and `total_steps`."]
+    return "\n".join(lines) + "\n"
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().split("\n\n")[0].split())
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _kind(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(_kind(option) for option in field["anyOf"])
+    if "enum" in field or "const" in field:
+        choices = field.get("enum", [field.get("const")])
+        return "one of " + ", ".join(f"`{choice}`" for choice in choices)
+    kind = field["type"]
+    if kind == "array":
+        if "prefixItems" in field:
+            return f"list of {len(field['prefixItems'])}: " + _kind(field["prefixItems"][0])
+        return "list of " + _kind(field["items"])
+    if kind == "null":
+        return "null"
+    name = {"integer": "integer", "number": "float", "string": "text", "boolean": "true or false"}[kind]
+    bounds = [
+        f"{sign} {_value(field[key])}"
+        for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+        if key in field and field[key] != _LARGEST
+    ]
+    return " ".join([name, ", ".join(bounds)]).strip()
+
+
+def cli_page() -> str:
+    """Every command with its arguments, from the command-line application itself."""
+    text = build_app().generate_docs(output_format="markdown", recursive=True, heading_level=1)
+    body = text.split("**Commands**:", 1)[1]
+    summary, rest = body.split("\n## ", 1)
+    head = [
+        "# Commands",
+        "",
+        _NOTE.format(source="src/hymo/cli"),
+        "Results go to standard output, messages to standard error. Exit codes: 0 done, 1 the run failed, 2 wrong",
+        "request, 130 and 143 interrupted after a saved checkpoint. `--debug` before or after any command shows an",
+        "error's traceback.",
+    ]
+    # Under `python -m MODULE` the library takes the interpreter's arguments for a part of the command's name.
+    rest = re.sub(r"^(hymo(?: [a-z]+)+) -m \S+", r"\1", rest, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(head) + "\n" + summary + "\n## " + rest).rstrip() + "\n"
+
+
+def presets_page() -> str:
+    """One table of sizes and one of runs over all presets."""
+    lines = [
+        "# Presets",
+        "",
+        _NOTE.format(source="src/hymo/presets"),
+        "One shape family. A preset is a YAML file inside the package: `hymo config show NAME` prints it resolved.",
+        "",
+        "## Sizes",
+        "",
+        "| preset | stored | active per token | layers | MLA | width | context | vocabulary | cache, full | state |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    configs = {name: load_config(name) for name in preset_names()}
+    configs = dict(sorted(configs.items(), key=lambda item: count_parameters(item[1].model).stored))
+    for name, config in configs.items():
+        model, count = config.model, count_parameters(config.model)
+        cells = [f"`{name}`", number(count.stored), number(count.active), number(model.n_layers)]
+        cells += [number(len(model.mla_layers)), number(model.dim), number(model.max_seq_len), number(model.vocab_size)]
+        cells += [size(cache_bytes(model, model.max_seq_len)), size(state_bytes(model))]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "Cache in bfloat16, state with fp32 recurrence, both for one sequence.", "", "## Runs", ""]
+    lines += ["| preset | tokens per step | steps | tokens | FLOPs per token | NorMuon rate | AdamW rate | precision |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for name, config in configs.items():
+        training, tokens = config.training, config.total_steps * config.training.tokens_per_step
+        cells = [f"`{name}`", number(training.tokens_per_step), number(config.total_steps), short(tokens)]
+        cells += [short(flops_per_token(config.model, training.seq_len)), f"{config.optimizer.muon_lr:g}"]
+        cells += [f"{config.optimizer.adamw_lr:g}", training.param_dtype]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "`hymo plan NAME --gpu h200` says what such a run occupies, how long it takes and what it costs;"]
+    lines += ["the [planner lab](../labs/planner.md) computes the same in the page."]
+    return "\n".join(lines) + "\n"
+
+
+def benchmarks_page() -> str:
+    """Every result file as a table with its machine and command."""
+    lines = [
+        "# Benchmarks",
+        "",
+        _NOTE.format(source="benchmarks/results"),
+        "Every table comes from a result file in `benchmarks/results`.",
+    ]
+    lines += [
+        "Machine, versions, commit and command stand below it. What was tried and lost is in the [log](../log.md)."
+    ]
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+        found = results(path.stem)
+        assert found is not None
+        shape = _TABLES.get(path.stem.partition("-")[0])
+        lines += ["", f"## {path.stem}", ""]
+        lines += shape(found["rows"]) if shape else _plain(found["rows"])
+        machine = found["environment"]
+        facts = [str(machine.get("device")), f"torch {machine.get('torch')}", f"Triton {machine.get('triton')}"]
+        facts = [fact for fact in facts if "None" not in fact]
+        lines += [
+            "",
+            f"{', '.join(facts)}, {machine.get('date')}, commit {str(machine.get('commit'))[:9]}. Command:",
+            "",
+        ]
+        lines += ["```text", str(machine.get("command")), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _kernel_table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| operation | implementation | B, T, H, K, V | direction | ms | byte floor, ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        shape = ", ".join(f"{row['shape'][key]:,}" for key in "BTHKV")
+        time = "failed" if row["ms"] is None else f"{row['ms']:.3f}"
+        lines.append(f"| {row['op']} | {row['impl']} | {shape} | {row['direction']} | {time} | {row['floor_ms']:.3f} |")
+    return lines
+
+
+def _train_table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| variant | preset | micro-batch | tokens per step | tokens/s | share of peak | peak GB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        if "tokens_per_second" not in row:
+            return _plain(rows)
+        mfu = "" if row.get("mfu") is None else f"{row['mfu']:.1%}"
+        cells = [row["name"], f"`{row['config']}`", row["micro_batch_size"], number(row["tokens_per_step"])]
+        cells += [number(row["tokens_per_second"]), mfu, f"{row['peak_memory_gb']:.1f}"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+def _plain(rows: list[dict[str, Any]]) -> list[str]:
+    """Any other file: its scalar columns as they are."""
+    keys = [key for key in rows[0] if all(isinstance(row.get(key), str | int | float | bool) for row in rows)]
+    keys = [key for key in keys if key not in ("fingerprint",)]
+    lines = [f"| {' | '.join(key.replace('_', ' ') for key in keys)} |", "|" + "---|" * len(keys)]
+    return lines + [f"| {' | '.join(_scalar(row[key]) for key in keys)} |" for row in rows]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value).replace("|", "\\|")
+
+
+_TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {"kernels": _kernel_table, "train": _train_table}
+
+
+def _source(name: str) -> Any:
+    return yaml.safe_load((DOCS / "data" / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def decisions_page() -> str:
+    """The decision record: each with its reason and the field that switches it, whose value is read from the preset."""
+    source = _source("decisions")
+    lines = ["# Decisions", "", _NOTE.format(source="docs/data/decisions.yaml"), *source["intro"].splitlines(), ""]
+    flagship = load_config("hymo_750m")
+    lines += ["| question | decided | why | field and its value in `hymo_750m` |", "|---|---|---|---|"]
+    for row in source["decisions"]:
+        fields = []
+        for path in row.get("fields", []):
+            group, name = path.split(".")
+            fields.append(f"`{path}`: `{_value(getattr(getattr(flagship, group), name))}`")
+        lines.append(
+            f"| {_cell(row['question'])} | {_cell(row['decided'])} | {_cell(row['why'])} | {'<br>'.join(fields)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def claims_page() -> str:
+    """The design's claims: what would refute each, what was measured, how to repeat it and what that costs."""
+    source = _source("claims")
+    lines = [
+        "# Claims",
+        "",
+        _NOTE.format(source="docs/data/claims.yaml and result files"),
+        *source["intro"].splitlines(),
+    ]
+    if not any(name == "ablate" for name, _, _ in COMMANDS):
+        lines += ["", "The runner of these families, `hymo ablate`, is not part of this version yet."]
+    small = load_config("hymo_small")
+    flops = flops_per_token(small.model, small.training.seq_len)
+    for i, claim in enumerate(source["claims"], 1):
+        lines += ["", f"## {i}. {claim['title']}", "", f"**Hypothesis.** {claim['hypothesis'].strip()}", ""]
+        lines += [f"**Refuted if.** {claim['refuted'].strip()}", ""]
+        found = results(claim["result"])
+        if found is None:
+            tokens = claim["runs"] * claim["tokens"]
+            length = short(claim["tokens"])
+            cost = (
+                f"about {short(tokens * flops)}FLOP for {claim['runs']} runs of `hymo_small` over {length} tokens each"
+            )
+            lines += ["**Measured.** Not measured yet.", "", f"**Cost.** {cost}, by the planner's count.", ""]
+        else:
+            lines += [
+                "**Measured.**",
+                "",
+                *_plain(found["rows"]),
+                "",
+                f"Commit {found['environment'].get('commit')}.",
+                "",
+            ]
+        lines += ["**Command.**", "", "```text", claim["command"], "```"]
+    return "\n".join(lines) + "\n"
+
+
+def risks_page() -> str:
+    """Risks with probability, effect, counter-measure and state."""
+    source = _source("risks")
+    lines = ["# Risks", "", _NOTE.format(source="docs/data/risks.yaml"), *source["intro"].splitlines(), ""]
+    lines += ["| risk | probability | effect | counter-measure | state |", "|---|---|---|---|---|"]
+    for row in source["risks"]:
+        lines.append(
+            "| " + " | ".join(_cell(row[key]) for key in ("risk", "probability", "effect", "measure", "state")) + " |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def references_page() -> str:
+    """Papers with what of each was taken and where it is checked."""
+    source = _source("references")
+    lines = ["# References", "", _NOTE.format(source="docs/data/references.yaml"), *source["intro"].splitlines(), ""]
+    lines += ["| work | what HyMo takes | what was checked, and where |", "|---|---|---|"]
+    for row in source["references"]:
+        for path in re.findall(r"\(\.\./\.\./([^)#]+)\)", row["checked"]):
+            if not (ROOT / path).exists():
+                raise SystemExit(
+                    f"docs/data/references.yaml: {path} does not exist. Name the file that checks {row['work']}."
+                )
+        lines.append("| " + " | ".join(_cell(row[key]) for key in ("work", "takes", "checked")) + " |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/config.md": config_page,
+    "reference/cli.md": cli_page,
+    "reference/presets.md": presets_page,
+    "records/benchmarks.md": benchmarks_page,
+    "records/decisions.md": decisions_page,
+    "records/claims.md": claims_page,
+    "records/risks.md": risks_page,
+    "records/references.md": references_page,
+}
+"""Every generated page and what writes it."""

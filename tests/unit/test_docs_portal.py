@@ -1,0 +1,98 @@
+"""The portal's generated parts are what the code says now, its numbers are marked, its pages are in the navigation."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # the tools live beside the pages, outside the package
+
+from docs.tools import generate, stage, values  # noqa: E402
+
+
+def test_every_generated_file_is_what_the_code_says() -> None:
+    """References byte for byte, golden vectors within rounding."""
+    assert generate.stale() == []
+
+
+def test_a_changed_vector_is_noticed() -> None:
+    text = (ROOT / "docs/labs/golden/recurrence.json").read_text()
+    assert generate.same("labs/golden/recurrence.json", text, text)
+    case = json.loads(text)
+    case[1]["linear"]["o"][0][0] += 1e-3
+    assert not generate.same("labs/golden/recurrence.json", text, json.dumps(case))
+    assert not generate.same("reference/config.md", "a", "a ")
+
+
+@pytest.mark.parametrize("page", list(values.pages()), ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_no_number_is_typed_by_hand(page: Path) -> None:
+    assert values.typed_numbers(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a model of 434 M", 1),
+        ("a model of <!--=active-->434 M<!--/-->", 0),
+        ("in fp32 on an H200, `x = 3`, $y = 4$, [five](5.md)", 0),
+        ("| layers | 32 |", 1),
+        ("```sh\nhymo plan --gpus 4\n```\n", 0),
+        ("arXiv 2412.06464, section 3.2", 0),
+    ],
+)
+def test_typed_numbers_by_hand(text: str, found: int) -> None:
+    assert len(values.typed_numbers(text)) == found
+
+
+def test_an_unknown_value_stops_the_build() -> None:
+    facts = {"stored": "5"}
+    assert values.filled("{{stored}}", facts, "page") == "<!--=stored-->5<!--/-->"
+    assert values.filled("<!--=stored-->4<!--/-->", facts, "page") == "<!--=stored-->5<!--/-->"
+    with pytest.raises(SystemExit, match="nothing is no fact"):
+        values.filled("{{nothing}}", facts, "page")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+    def listed(entry: object) -> list[str]:
+        if isinstance(entry, str):
+            return [entry]
+        inner = entry.values() if isinstance(entry, dict) else entry
+        return [page for item in inner for page in listed(item)]  # type: ignore[attr-defined]
+
+    assert sorted(listed(config["nav"])) == [page.as_posix() for page in stage.page_files()]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/concepts").glob("[!i]*.md")), ids=lambda page: page.stem)
+def test_a_concept_has_all_its_parts(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "**You will be able to**" in text
+    parts = ["Intuition", "Derivation", "In the code", "Worked example", "Questions", "Sources"]
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == parts
+    assert text.count("<summary>") == 5
+    assert "<!--=" in text.split("## Worked example")[1].split("## Questions")[0]
+    assert "../../src/hymo/" in text.split("## In the code")[1].split("##")[0]
+
+
+def test_staging_keeps_code_and_turns_links_out_of_the_docs_into_pages(tmp_path: Path) -> None:
+    sources: set[Path] = set()
+    page = Path("concepts/moe.md")
+    text = "[a](../../src/hymo/models/moe.py) [b](gdn-mla.md)\n```md\n[c](../../src/hymo/models/mla.py)\n```\n"
+    staged = stage._staged(text, page, sources)
+    assert "[a](../source/src/hymo/models/moe.py.md) [b](gdn-mla.md)" in staged
+    assert "[c](../../src/hymo/models/mla.py)" in staged
+    assert sources == {Path("src/hymo/models/moe.py"), Path("docs/concepts/moe.md")}
+
+
+def test_node_packages_are_pinned_and_no_lock_file_names_a_registry() -> None:
+    package = json.loads((ROOT / "docs/labs/package.json").read_text(encoding="utf-8"))
+    for group in ("dependencies", "devDependencies"):
+        assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in package[group].values())
+    assert not (ROOT / "docs/labs/package-lock.json").exists()
