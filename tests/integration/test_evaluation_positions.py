@@ -47,15 +47,15 @@ def test_joined_documents_equal_a_loop(model: HyMo, dataset: Path) -> None:
     split = open_split(dataset, "validation", BYTES)
     text = [int(i) for n in range(2) for i in split.document(n)]
     size = int(split.text_bytes[:2].sum())
-    buckets = bits_per_byte_by_position(model, split, BYTES, 100, joined=True, max_bytes=size - 1)
-    sums = {64: [0.0, 0], 100: [0.0, 0]}
+    buckets = bits_per_byte_by_position(model, split, BYTES, 240, joined=True, max_bytes=size - 1)
+    sums = {64: [0.0, 0], 128: [0.0, 0], 240: [0.0, 0]}
     with torch.no_grad():
-        for start in range(0, len(text) - 2, 100):
-            piece = torch.tensor(text[start : start + 101])
+        for start in range(0, len(text) - 2, 240):
+            piece = torch.tensor(text[start : start + 241])
             logprobs = torch.log_softmax(model(piece[None, :-1])[0], -1)
             for place, target in enumerate(piece[1:].tolist()):
                 if start + place + 1 < len(text) - 1 and target > 2:  # neither the last eos nor a mark within
-                    cell = sums[64 if place + 1 <= 64 else 100]
+                    cell = sums[min(end for end in sums if place < end)]
                     cell[0] -= float(logprobs[place, target])
                     cell[1] += 1
     assert sum(int(n) for _, n in sums.values()) == size
