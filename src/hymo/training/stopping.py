@@ -80,6 +80,10 @@ class StopRequest(_Stop):
             self._waiting = False
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:  # the second came before the first had taken its handlers away
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self.signal = number
         # The second signal ends the process without a word, even where it hangs in foreign code: nothing can clean up
         # then, so a display that hid the cursor gives it back now.
