@@ -227,11 +227,16 @@ def train(ranks: Ranks, config: HyMoConfig, until: int | None = None) -> dict[st
 
 
 def replicated(trainer: Trainer) -> bool:
-    """Whether all that every rank holds whole is the same on each."""
+    """Whether all that every rank holds whole is the same on each, and a slice the same in each replica."""
     whole = {n: p.detach() for n, p in trainer.parameters.items() if n not in trainer.rows}
     whole |= dict(trainer.master.named_buffers())
-    digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in whole.values())).hexdigest()
-    return len(set(trainer.ranks.everywhere(lambda: digest))) == 1
+    slices = [p.detach() for n, p in trainer.parameters.items() if n in trainer.rows]
+    digests = [
+        hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest()
+        for tensors in (whole.values(), slices)
+    ]
+    found = trainer.ranks.everywhere(lambda: (trainer.ranks.shard, *digests))
+    return len({each[1] for each in found}) == 1 and len({each[::2] for each in found}) == trainer.ranks.shards
 
 
 def saves(ranks: Ranks, folder: Path) -> list[str]:

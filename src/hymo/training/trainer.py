@@ -153,7 +153,7 @@ class Trainer:
                 except Interrupted:
                     if self.ranks.size == 1:
                         break
-                if stop.agree():
+                if self.ranks.size > 1 and stop.agree():
                     break
                 waited = time.perf_counter() - began
                 logs = (self.step + 1) % cfg.log_interval == 0 or self.step + 1 == self.config.total_steps
@@ -173,8 +173,7 @@ class Trainer:
     def take_step(self, windows: Sequence[Window], telemetry: bool = False) -> tuple[dict[str, float], int]:
         """One optimizer step on the micro-batches of `next_windows`: what is worth recording, and tokens trained on."""
         factor = self.scheduler.set(self.step)
-        record, trained = self._optimizer_step(windows, telemetry)
-        tokens = sum(window.inputs.numel() for window in windows) * self.ranks.size if trained else 0
+        record, tokens = self._optimizer_step(windows, telemetry)
         self.step += 1
         self.tokens += tokens
         if self.step == self._first_step + 1:  # whatever takes long (start, compilation) is over
@@ -241,14 +240,15 @@ class Trainer:
             loaded = self.loader.pieces_of(self.step - 1, self._micro_batches * self.ranks.size)
         return {"data/hash": batch_digest(loaded)}
 
-    def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], bool]:
-        """Forward, backward and update over one global batch: what is worth recording, and whether it trained."""
+    def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], int]:
+        """Forward, backward and update over one global batch: what is worth recording, and tokens trained on."""
         model = self.copy.model
         record: dict[str, Tensor] | None = {} if telemetry else None
         counts = [model.target_counts(window) for window in windows]
         mine = [sum(count[name] for count in counts) for name in counts[0]]
-        everyone = zip(*self.ranks.exchange(mine), strict=True)
-        totals = {name: max(1, sum(found)) for name, found in zip(counts[0], everyone, strict=True)}
+        mine.append(sum(window.inputs.numel() for window in windows))
+        *targets, tokens = (sum(found) for found in zip(*self.ranks.exchange(mine), strict=True))
+        totals = {name: max(1, total) for name, total in zip(counts[0], targets, strict=True)}
         losses: dict[str, Tensor] = {}
         for i, window in enumerate(windows):
             last = i == len(windows) - 1
@@ -273,7 +273,7 @@ class Trainer:
         result["train/grad_norm"] = float(norm)
         if not math.isfinite(result["train/grad_norm"]) or not all(map(math.isfinite, result.values())):
             self._skip(self._not_finite(result))
-            return result, False
+            return result, 0
         self.skipped_in_a_row = 0
         if result["train/grad_norm"] > self.config.training.grad_norm_warn:
             self._event("grad_norm", step=self.step + 1, value=result["train/grad_norm"])
@@ -283,7 +283,7 @@ class Trainer:
         else:
             self.optimizers.step()
         self._after_step()
-        return result, True
+        return result, tokens
 
     def _sum_counts(self) -> None:
         """Sum over ranks what modules counted on their own."""
