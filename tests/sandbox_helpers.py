@@ -16,7 +16,8 @@ sys.path.insert(0, sys.argv[1])
 from hymo.evaluation import sandbox
 from hymo.evaluation.sandbox_calls import NUMBERS
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = {**NUMBERS["x86_64"], "prctl": 157, "setresuid": 117}
+others = {"x86_64": {"prctl": 157, "setresuid": 117}, "aarch64": {"prctl": 167, "setresuid": 147}}
+numbers = NUMBERS[os.uname().machine] | others[os.uname().machine]
 
 def deny(name, first, error):
     "Let a system call fail, if its first argument is the one given (or whatever it is)."
