@@ -68,7 +68,7 @@ docs-test: docs
 	cd docs/labs && node tests/browser.mjs
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/labs/node_modules src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch alone comes from TORCH_INDEX, without its dependencies: such an index rarely has all of them in our versions.
