@@ -52,7 +52,7 @@ class FailureWatch:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(self._grace)  # it may wait long for a store whose machine is gone
         if value is not None:
             # Nothing that a dead peer leaves behind may keep this process: not a group's threads, not a device.
             threading.Thread(target=self._insist, name="end", daemon=True).start()
