@@ -87,7 +87,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_rank_that_fails_ends_all(config: HyMoConfig, fault: str) -> None:
-    config = derive_config(config, training={"rank_timeout_minutes": 0.03})
+    if fault.startswith("hang"):
+        config = derive_config(config, training={"rank_timeout_minutes": 0.06})
     began = time.monotonic()
     job = start(config, fault)
     assert job.exits(40) == [1, 1]
