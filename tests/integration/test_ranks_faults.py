@@ -102,6 +102,22 @@ def test_one_rank_that_fails_ends_all(config: HyMoConfig, fault: str) -> None:
     print(f"{fault}: all ended {spent:.1f} s after the start")
 
 
+@pytest.mark.heavy
+def test_a_first_rank_that_is_frozen_keeps_nobody(config: HyMoConfig) -> None:
+    """The ranks meet in its store, which then answers nothing, as where its machine has lost power."""
+    more = {"rank_timeout_minutes": 0.06, "max_epochs": 10}
+    config = derive_config(config, scheduler={"total_steps": 2000}, training=more)
+    job = start(config)
+    wait_for(lambda: steps(config) >= 2, job)
+    os.kill(job.processes[0].pid or 0, signal.SIGSTOP)
+    job.processes[1].join(30)
+    code = job.processes[1].exitcode
+    job.kill(0)
+    job.end()
+    assert code == 1
+    assert "error: rank 1: rank 1: lost the other ranks (" in said(config, 1)
+
+
 WHEN = {"slow_first": 1, "": 2, "slow_eval": 4, "slow_save": 3}
 
 

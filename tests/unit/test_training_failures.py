@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from hymo.core.errors import TrainingError
 from hymo.training import failures
 
 
@@ -17,6 +18,9 @@ class Silent:
 
     def clone(self) -> Silent:
         return self
+
+    def compare_set(self, *_: str) -> bytes:
+        raise AssertionError("asked again")
 
     def check(self, _: list[str]) -> bool:
         self.asked.set()
@@ -37,3 +41,22 @@ def test_a_store_that_does_not_answer_keeps_nobody(monkeypatch: pytest.MonkeyPat
 
     threading.Thread(target=use, daemon=True).start()
     assert ended.wait(60)
+
+
+def test_a_rank_that_lost_contact_does_not_wait_for_a_silent_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "_ANSWER_SECONDS", 0.01)
+    watch = failures.FailureWatch(1, Silent(), "start")
+    said: list[str] = []
+
+    def use() -> None:
+        try:
+            with watch.telling():
+                raise RuntimeError("gloo: timed out waiting for rank 0")
+        except TrainingError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert said
+    assert said[0].startswith("rank 1: lost the other ranks (gloo: timed out waiting for rank 0)")
