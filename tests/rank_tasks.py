@@ -405,6 +405,7 @@ def do(rank: int, groups: list[tuple[HyMoConfig, dict[str, tuple[str, dict[str, 
 ALL_RANKS = {
     "agreement",
     "boundaries",
+    "curve",
     "hsdp_normuon",
     "memory",
     "normuon",
