@@ -8,7 +8,7 @@
 # that the configuration divides over, down to one. SIGTERM and Ctrl-C end in a checkpoint and stop the recipe (143, 130).
 set -u
 
-if [ $# -lt 2 ]; then
+if [ $# -lt 2 ] || ! [ "$1" -ge 1 ] 2>/dev/null; then
     echo "usage: $0 RANKS CONFIG|--resume RUN [options of hymo train]" >&2
     exit 2
 fi
@@ -17,12 +17,15 @@ shift
 python=${PYTHON:-python}
 stopped=0
 child=
+# torchrun gets a process group of its own: a terminal's Ctrl-C reaches it once, from here, and ranks save. One that
+# they hear twice ends them at once.
+set -m
 # Every start meets in a store of its own: a kept one holds what earlier starts wrote about themselves.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 stop() {
     stopped=$1
-    [ -n "$child" ] && kill -s "$2" "$child" 2>/dev/null
+    [ -z "$child" ] || kill -s "$2" "$child" 2>/dev/null
 }
 trap 'stop 143 TERM' TERM
 trap 'stop 130 INT' INT
@@ -40,8 +43,10 @@ from hymo.core.load import CONFIG, load_config
 
 most, words = int(sys.argv[1]), sys.argv[2:]
 config = Path(words[1]) / CONFIG if words[0] == "--resume" else words[0]
+overrides = [value for word, value in zip(words, words[1:]) if word == "--set"]
+overrides += [word.removeprefix("--set=") for word in words if word.startswith("--set=")]
 try:
-    training = load_config(config, [value for word, value in zip(words, words[1:]) if word == "--set"]).training
+    training = load_config(config, overrides).training
 except HymoError as error:
     sys.exit(f"error: {error}")
 passes = training.grad_accum_steps * training.dp_size
@@ -57,9 +62,11 @@ if [ "$first" != "$ranks" ]; then
 fi
 
 while [ "$ranks" -ge 1 ]; do
+    [ "$stopped" -ne 0 ] && exit "$stopped"
     "$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks" --max-restarts "${RESTARTS:-3}" \
         -m hymo train "$@" &
     child=$!
+    [ "$stopped" -ne 0 ] && kill "$child" 2>/dev/null # it came between the two lines above
     # A signal ends `wait` early; the child has been told and is waited for again.
     wait "$child"
     code=$?

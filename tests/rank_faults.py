@@ -20,7 +20,7 @@ def command(rank: int, words: list[str], said: Path, fault: str = "") -> None:
     from hymo.cli import main
     from hymo.training import failures
 
-    failures.GRACE_SECONDS = 1.0
+    failures.GRACE_SECONDS = 2.0
     install(fault, rank)
     try:
         code = main(words)

@@ -259,10 +259,11 @@ def manifest(step: int, world: int) -> Manifest:
 
 
 def troubled_saves(ranks: Ranks, folder: Path) -> dict[str, Any]:
-    """Saves where the first rank sees the other's file late, never, and where the other's disk is full."""
+    """Saves where the first rank sees the other's file late, never, where the other's disk is full, and a long one."""
     saver = Checkpointer(folder, "model: {}\n", 10, ranks=ranks, rows={"w": 50})
     told: dict[str, Any] = {}
     real_size, real_flush, real_wait = checkpointer._size, checkpointer.flush, checkpointer._VISIBLE_SECONDS
+    real_verify = checkpointer.verify
     began = time.monotonic()
 
     def hidden(seconds: float) -> Callable[[Path], int]:
@@ -272,7 +273,14 @@ def troubled_saves(ranks: Ranks, folder: Path) -> dict[str, Any]:
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    for step, kind in enumerate(("fine", "late", "never", "full", "again"), 1):
+    def slow(*arguments: Any) -> Manifest:
+        time.sleep(1.5)
+        return real_verify(*arguments)
+
+    for step, kind in enumerate(("fine", "late", "never", "full", "again", "long"), 1):
+        if kind == "long":  # reading it back takes longer than a rank may be late in a step
+            ranks.limit_waits(0.01)
+            checkpointer.verify = slow
         checkpointer._size = hidden({"late": 0.6, "never": 60.0}.get(kind, 0.0))
         checkpointer._VISIBLE_SECONDS = 0.3 if kind == "never" else real_wait
         checkpointer.flush = full if kind == "full" and ranks.rank == 1 else real_flush
@@ -280,6 +288,8 @@ def troubled_saves(ranks: Ranks, folder: Path) -> dict[str, Any]:
         saver.start(slices(ranks, step), manifest(step, ranks.size))
         (result,) = saver.finished(wait=True)
         told[kind] = (result.error, time.monotonic() - began)
+    ranks.limit_waits(0.5)
+    checkpointer.verify = real_verify
     checkpointer._size, checkpointer.flush, checkpointer._VISIBLE_SECONDS = real_size, real_flush, real_wait
     return told
 
@@ -400,6 +410,7 @@ def do(rank: int, groups: list[tuple[HyMoConfig, dict[str, tuple[str, dict[str, 
 ALL_RANKS = {
     "agreement",
     "boundaries",
+    "curve",
     "hsdp_normuon",
     "memory",
     "normuon",

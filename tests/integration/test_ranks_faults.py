@@ -87,7 +87,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_rank_that_fails_ends_all(config: HyMoConfig, fault: str) -> None:
-    config = derive_config(config, training={"rank_timeout_minutes": 0.03})
+    if fault.startswith("hang"):
+        config = derive_config(config, training={"rank_timeout_minutes": 0.06})
     began = time.monotonic()
     job = start(config, fault)
     assert job.exits(40) == [1, 1]
@@ -99,6 +100,22 @@ def test_one_rank_that_fails_ends_all(config: HyMoConfig, fault: str) -> None:
     assert FAULTS[fault] in failed["error"]
     assert find_checkpoint(run_folder(config))[1].step in (3, 4)
     print(f"{fault}: all ended {spent:.1f} s after the start")
+
+
+@pytest.mark.heavy
+def test_a_first_rank_that_is_frozen_keeps_nobody(config: HyMoConfig) -> None:
+    """The ranks meet in its store, which then answers nothing, as where its machine has lost power."""
+    more = {"rank_timeout_minutes": 0.06, "max_epochs": 10}
+    config = derive_config(config, scheduler={"total_steps": 2000}, training=more)
+    job = start(config)
+    wait_for(lambda: steps(config) >= 2, job)
+    os.kill(job.processes[0].pid or 0, signal.SIGSTOP)
+    job.processes[1].join(30)
+    code = job.processes[1].exitcode
+    job.kill(0)
+    job.end()
+    assert code == 1
+    assert "error: rank 1: rank 1: lost the other ranks (" in said(config, 1)
 
 
 WHEN = {"slow_first": 1, "": 2, "slow_eval": 4, "slow_save": 3}
@@ -249,15 +266,47 @@ def test_the_recipe_stops_on_request_and_refuses_what_does_not_divide(config: Hy
     refused = subprocess.run([*recipe, "3", str(path)], env=variables, capture_output=True, text=True, check=False)
     assert (refused.returncode, "3 ranks do not divide" in refused.stderr) == (2, True)
     with subprocess.Popen([*recipe, "2", str(path)], env=variables) as process:
-        until = time.monotonic() + 60
-        while steps(config) < 3 and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until(lambda: steps(config) >= 3)
         began = time.monotonic()
         process.terminate()
         assert process.wait(40) == 143
     assert time.monotonic() - began < 20
+    check_interrupted(config, signal.SIGTERM)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def check_interrupted(config: HyMoConfig, number: int) -> None:
     (event,) = [e for e in read_jsonl(run_folder(config) / "events.jsonl") if e["kind"] == "interrupted"]
+    assert event["signal"] == number
     assert find_checkpoint(run_folder(config))[1].step == event["step"] >= 3
+
+
+@pytest.mark.heavy
+def test_the_recipe_stops_at_ctrl_c_and_before_it_has_started_anything(config: HyMoConfig) -> None:
+    """A terminal sends Ctrl-C to all processes in its foreground: the ranks must hear of it once."""
+    path = Path(config.run.output_dir) / "c.yaml"
+    path.write_text(dump_config(derive_config(config, scheduler={"total_steps": 2000}, training={"max_epochs": 10})))
+    recipe = ["bash", str(REPOSITORY / "launch" / "torchrun.sh"), "2", str(path)]
+    variables = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    begun, python = path.with_name("begun"), path.with_name("python")
+    python.write_text(f'#!/bin/sh\ntouch {begun}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with subprocess.Popen(recipe, env={**variables, "PYTHON": str(python)}) as process:
+        wait_until(begun.exists)
+        process.terminate()
+        assert process.wait(40) == 143
+    assert not (run_folder(config) / "events.jsonl").exists()
+    with subprocess.Popen(recipe, env=variables, start_new_session=True) as process:
+        wait_until(lambda: steps(config) >= 3)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(40) == 130
+    check_interrupted(config, signal.SIGINT)
 
 
 @pytest.mark.heavy

@@ -114,15 +114,16 @@ def test_initial_weights_are_those_of_one_process(worlds: dict[int, Any], size: 
 
 @pytest.mark.parametrize("size", WORLDS[1:])
 def test_tokens_go_to_the_same_experts(worlds: dict[int, Any], size: int) -> None:
-    """The first rank's micro-batches of every step are the first ones of the step."""
-    one, many = worlds[1][0]["curve"]["routes"], worlds[size][0]["curve"]["routes"]
-    own = tasks.ROWS // size
-    assert len(many) == tasks.STEPS * own
-    for place, (chosen, _) in enumerate(many):
-        step, micro = divmod(place, own)
-        expected, gap = one[step * tasks.ROWS + micro]
-        flipped = (chosen != expected).any(-1)
-        assert (gap[flipped] < 1e-6).all()
+    """Each rank's micro-batches of a step follow those of the rank before."""
+    one, own = worlds[1][0]["curve"]["routes"], tasks.ROWS // size
+    for rank, result in enumerate(worlds[size]):
+        many = result["curve"]["routes"]
+        assert len(many) == tasks.STEPS * own
+        for place, (chosen, _) in enumerate(many):
+            step, micro = divmod(place, own)
+            expected, gap = one[step * tasks.ROWS + rank * own + micro]
+            flipped = (chosen != expected).any(-1)
+            assert (gap[flipped] < 1e-6).all()
 
 
 def test_newton_schulz_in_bf16_keeps_the_loss(worlds: dict[int, Any]) -> None:
@@ -157,7 +158,7 @@ def test_bf16_gathers_and_keeps_fp32_masters(worlds: dict[int, Any]) -> None:
     one, two = worlds[1][0]["precise"], worlds[2][0]["precise"]
     assert two["dtypes"] == ["torch.float32"]
     np.testing.assert_allclose(two["losses"], one["losses"], rtol=2e-3)
-    assert two["losses"] != worlds[2][0]["curve"]["records"]
+    assert two["losses"] != losses(worlds[2][0]["curve"]["records"])[:6]
 
 
 @pytest.mark.heavy
@@ -238,13 +239,14 @@ def test_ranks_agree_on_failures(worlds: dict[int, Any]) -> None:
 def test_a_shared_file_system_may_be_slow_or_fail(worlds: dict[int, Any], odd: HyMoConfig) -> None:
     for result in worlds[2]:
         told = result["troubled"]
-        assert [kind for kind in told if told[kind][0] == ""] == ["fine", "late", "again"]
+        assert [kind for kind in told if told[kind][0] == ""] == ["fine", "late", "again", "long"]
         assert told["late"][1] >= 0.6
+        assert told["long"][1] >= 1.5
         assert "__1_0.distcp: written by another rank, but not seen here" in told["never"][0]
         assert "No space left on device" in told["full"][0]
     folder = run_folder(odd).parent / "troubled"
-    assert find_checkpoint(folder)[1].step == 5
-    assert sorted(path.name for path in folder.iterdir()) == [f"step-{step:08d}" for step in (1, 2, 5)]
+    assert find_checkpoint(folder)[1].step == 6
+    assert sorted(path.name for path in folder.iterdir()) == [f"step-{step:08d}" for step in (1, 2, 5, 6)]
 
 
 def test_a_failure_at_every_write_boundary_of_either_rank_leaves_the_last_good_one(

@@ -85,6 +85,8 @@ def test_fp32_needs_no_second_copy_on_one_rank() -> None:
     config = load_config("hymo_demo")
     assert training_memory(config).weights == 0
     assert training_memory(config, 2).weights == training_memory(config).masters  # gathered from the slices
+    copies = derive_config(config, training={"dp_replicate": 2})
+    assert training_memory(copies, 2).weights == training_memory(config).masters  # a copy, where the slice is all
 
 
 def test_checkpointing_saves_memory_in_order() -> None:

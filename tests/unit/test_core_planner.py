@@ -46,6 +46,16 @@ def test_another_number_of_devices_keeps_the_step() -> None:
     assert plan(always, gpus=4).communication_bytes == ((16 * 2 + 8 * 4) * 1_128_090_624 + muon) * 3 // 4
 
 
+def test_replicas_exchange_gradients_once_a_step() -> None:
+    """All-reduce among n receives 2 (n - 1)/n; NorMuon's results come from the owners among all four ranks."""
+    stored, muon = 1_128_090_624, 4 * 226_689_024
+    copies = derive_config(FLAGSHIP, training={"dp_replicate": 4})
+    assert plan(copies, gpus=4).communication_bytes == 2 * 4 * stored * 3 // 4 + muon * 3 // 4
+    pairs = derive_config(FLAGSHIP, training={"dp_replicate": 2})
+    within, between = (2 + 8 * 4) * stored // 2, 2 * 4 * (stored // 2) // 2
+    assert plan(pairs, gpus=4).communication_bytes == within + between + muon // 4 // 2 + muon // 2 * 3 // 4
+
+
 def test_without_a_device_nothing_is_invented() -> None:
     result = plan(FLAGSHIP)
     assert result.throughput is None

@@ -344,7 +344,7 @@ class TrainingConfig:
     reshard_after_forward: bool = False
     """Whether ranks drop gathered weights after each use and gather them again, or keep them until the step ends."""
     start_timeout_minutes: Positive = 30.0
-    """Longest wait for another rank until the first step is done (start, compilation), in minutes."""
+    """Longest wait for another rank until the first step is done (start, compilation) and in a save, in minutes."""
     rank_timeout_minutes: Positive = 10.0
     """Longest wait for another rank afterwards, in minutes: one that hangs ends the run after this time."""
     num_workers: Natural = 0

@@ -94,7 +94,7 @@ def training_memory(
     Args:
         config: the run.
         world_size: data-parallel ranks; masters, gradients and states are sharded over world_size / dp_replicate. The
-            weights of a pass are gathered whole and kept until the step ends.
+            weights of a pass are gathered whole, also from a replica's only slice, and kept until the step ends.
         micro_batch: sequences per forward pass; the configuration's if None.
         level: activation checkpointing; the configuration's if None.
     """
@@ -105,7 +105,7 @@ def training_memory(
     sizes = optimizer_sizes(config)
     width = _compute_bytes(config)
     return TrainingMemory(
-        weights=stored * width if width < _FP32 or shards > 1 else 0,
+        weights=stored * width if width < _FP32 or world_size > 1 else 0,
         masters=_shard(_FP32 * stored, shards),
         gradients=_shard(_FP32 * stored, shards),
         normuon=_shard(sizes.normuon_bytes, shards),

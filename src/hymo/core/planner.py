@@ -89,7 +89,7 @@ class Plan:
     """The configured level."""
     levels: dict[str, LevelPlan]
     communication_bytes: int
-    """Bytes that each rank receives per step: gathered weights twice per forward pass, reduced gradients once."""
+    """Bytes that each rank receives per step: gathered weights, summed gradients, NorMuon's matrices."""
     context: int
     """Tokens of the sequence that cache_bytes is for."""
     cache_bytes: int
@@ -197,15 +197,20 @@ def _largest_micro_batch(config: HyMoConfig, gpus: int, level: Level, usable: in
 
 
 def _communication(config: HyMoConfig, gpus: int, passes: int, stored: int) -> int:
-    """Bytes that a rank receives in a step: weights gathered, gradients summed, matrices brought to their owners."""
-    if gpus == 1:
-        return 0
+    """Bytes that a rank receives in a step: weights gathered, gradients summed, matrices brought to their owners.
+
+    Replicas gather and sum among their own ranks in every pass, and sum their slices with each other once a step.
+    """
+    replicas = min(config.training.dp_replicate, gpus)
+    shards = gpus // replicas
     width = {"bfloat16": 2, "float32": 4}
     gathers = 2 * passes if config.training.reshard_after_forward else 1
     gathered = gathers * width[config.training.param_dtype] * stored
     reduced = passes * width[config.training.reduce_dtype] * stored
-    owned = 2 * width["float32"] * optimizer_sizes(config).normuon // gpus
-    return (gathered + reduced + owned) * (gpus - 1) // gpus
+    between = 2 * width[config.training.reduce_dtype] * (stored // shards) * (replicas - 1) // replicas
+    matrices = width["float32"] * optimizer_sizes(config).normuon
+    owned = matrices // gpus * (shards - 1) // shards + matrices // shards * (gpus - 1) // gpus
+    return (gathered + reduced) * (shards - 1) // shards + between + owned
 
 
 def _kept_for_good(config: HyMoConfig) -> int:

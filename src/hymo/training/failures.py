@@ -9,21 +9,25 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hymo.core.errors import HymoError, RankError, TrainingError
 
+T = TypeVar("T")
 _LOOK_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 """Time that a rank has to end by itself once another has failed."""
 _SETTLE_SECONDS = 2.0
 """Time in which a rank that lost contact may learn who failed before it."""
+_ANSWER_SECONDS = 10.0
+"""Time in which the store answers unless its machine is gone."""
 _CONTACT = ("gloo", "nccl", "connection", "timed out", "timeout", "socket", "store", "peer")
 
 
@@ -40,7 +44,7 @@ class FailureWatch:
         self._rank, self._store, self._grace = rank, store, GRACE_SECONDS
         self._key = f"hymo/first_failure/{name}"
         self._alone = False
-        """Whether the store's host is gone."""
+        """Whether the store's host is gone or silent."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="ranks", daemon=True)
 
@@ -52,7 +56,7 @@ class FailureWatch:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(self._grace)  # it may wait long for a store whose machine is gone
         if value is not None:
             # Nothing that a dead peer leaves behind may keep this process: not a group's threads, not a device.
             threading.Thread(target=self._insist, name="end", daemon=True).start()
@@ -94,7 +98,7 @@ class FailureWatch:
         if self._alone:
             return text
         try:
-            found: bytes = self._store.compare_set(self._key, "", text)
+            found: bytes = _answer(lambda: self._store.compare_set(self._key, "", text))
             return found.decode() or text
         except Exception:
             self._alone = True
@@ -105,8 +109,8 @@ class FailureWatch:
         until = time.monotonic() + (_SETTLE_SECONDS if wait else 0.0)
         while not self._alone:
             try:
-                if self._store.check([self._key]):
-                    text: str = self._store.get(self._key).decode()
+                if _answer(lambda: self._store.check([self._key])):
+                    text: str = _answer(lambda: self._store.get(self._key)).decode()
                     return text
             except Exception:
                 self._alone = True
@@ -135,3 +139,28 @@ class FailureWatch:
     def _insist(self) -> None:
         time.sleep(4 * self._grace)
         os._exit(1)
+
+
+def _answer(ask: Callable[[], T]) -> T:
+    """What a store answers, if it does so soon: one whose machine froze or lost power says nothing for ever.
+
+    Raises:
+        TimeoutError: no answer.
+        RuntimeError: the store's host is gone.
+    """
+    said: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            said.put(ask())
+        except Exception as error:
+            said.put(error)
+
+    threading.Thread(target=work, name="store", daemon=True).start()
+    try:
+        found = said.get(timeout=_ANSWER_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {_ANSWER_SECONDS:g} s") from None
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -152,11 +152,15 @@ class Ranks:
         return nullcontext() if self.watch is None else self.watch.telling()
 
     def limit_waits(self, minutes: float) -> None:
-        """From here on no collective may take longer than this."""
+        """From here on no collective of a step may take longer than this.
+
+        Those of a save keep the limit of the start: there ranks wait for the first one to read back what all wrote, and
+        a group that has timed out once is of no more use.
+        """
         if self.mesh is None:
             return
         limit = timedelta(minutes=minutes)
-        for group in {dist.group.WORLD, self.control, self.saves, *(self.mesh.get_group(name) for name in _MESH)}:
+        for group in {dist.group.WORLD, self.control, *(self.mesh.get_group(name) for name in _MESH)}:
             dist.distributed_c10d._set_pg_timeout(limit, group)
 
 

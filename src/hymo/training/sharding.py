@@ -112,7 +112,8 @@ def as_shards(state: dict[str, Any], rows: Mapping[str, int], ranks: Ranks) -> d
     """Wrap the slices among a run's tensors so that DCP knows which part of the whole they are.
 
     Args:
-        state: tensors on the CPU by `model` and `optimizer`, then by parameter name; others are left as they are.
+        state: tensors on the CPU or on this rank's device by `model` and `optimizer`, then by parameter name; others
+            are left as they are. The result shares their memory.
         rows: `ShardedModel.rows`.
         ranks: who holds the other slices.
     """
@@ -122,9 +123,12 @@ def as_shards(state: dict[str, Any], rows: Mapping[str, int], ranks: Ranks) -> d
             return tensor
         shape = torch.Size((rows[name], *tensor.shape[1:]))
         meta = torch.empty(shape, device="meta")
+        assert ranks.mesh is not None
+        # On a mesh of another kind of device DTensor would hold a copy, which a resume would fill in vain.
+        own = tensor.device.type == ranks.mesh.device_type
         return DTensor.from_local(
             tensor,
-            ranks.host_mesh,
+            ranks.mesh if own else ranks.host_mesh,
             (Replicate(), Shard(0)),
             run_check=False,
             shape=shape,
