@@ -39,12 +39,15 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Iterator[Path]:
     """The folder of a run of `small` that has ended, with checkpoints 3, 6, 9 and 12. Copy it to change it."""
     config = derive_config(_small(tmp_path_factory.mktemp("runs"), dataset), training={"checkpoint_interval": 3})
     with open_run(derive_config(config, training={"keep_last": 9})) as trainer:
         trainer.train()
-    return run_folder(config)
+    folder = run_folder(config)
+    files = sorted(folder.rglob("*"))
+    yield folder
+    assert sorted(folder.rglob("*")) == files, "a test wrote into the run that others share"
 
 
 def _small(folder: Path, dataset: Path) -> HyMoConfig:

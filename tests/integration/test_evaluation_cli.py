@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,7 +49,7 @@ def places(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     (folder / "result.json").write_text('{"suite": "other", "subject": {}, "tasks": {}}')
     (folder / "empty").mkdir()
     return {
-        "RUN": str(finished),
+        "RUN": str(shutil.copytree(finished, folder / "run")),
         "TASKS": str(folder / "tasks"),
         "UNSAFE": str(folder / "unsafe"),
         "BAD": str(folder / "bad"),

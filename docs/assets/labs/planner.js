@@ -12,7 +12,7 @@ function p(e, t) {
 var m = (e) => f * (e.normuon + e.neurons) + 8 * e.adamw;
 function h(e, t, n = 1, r = e.training.micro_batch_size, i = e.training.activation_checkpointing) {
 	let a = d(e.model).reduce((e, [, t]) => e + l(t), 0), o = Math.max(1, Math.floor(n / e.training.dp_replicate)), s = p(e, t), c = g(e), u = r * e.training.seq_len, m = {
-		weights: c < f || o > 1 ? a * c : 0,
+		weights: c < f || n > 1 ? a * c : 0,
 		masters: Math.ceil(f * a / o),
 		gradients: Math.ceil(f * a / o),
 		normuon: Math.ceil(f * (s.normuon + s.neurons) / o),
@@ -71,10 +71,10 @@ function k(e, t, n, a, l, u) {
 			largest: f === null ? null : A(e, t, a, n, f)
 		};
 	}
-	let _ = i(e.model), v = 4 * _.stored + m(p(e, t)), y = O(e), b = Number(d.keep_stable) + (d.keep_every === null ? 0 : Math.floor(y / d.keep_every)), x = Math.ceil(E(e) / (d.micro_batch_size * a)), S = (e) => e === "bfloat16" ? 2 : 4, C = (d.reshard_after_forward ? 2 * x : 1) * S(d.param_dtype) * _.stored, w = x * S(d.reduce_dtype) * _.stored, T = Math.floor(8 * p(e, t).normuon / a), k = y * D(e), j = c(e.model, d.seq_len), M = null;
+	let _ = i(e.model), v = 4 * _.stored + m(p(e, t)), y = O(e), b = Number(d.keep_stable) + (d.keep_every === null ? 0 : Math.floor(y / d.keep_every)), x = Math.ceil(E(e) / (d.micro_batch_size * a)), S = (e) => e === "bfloat16" ? 2 : 4, C = (d.reshard_after_forward ? 2 * x : 1) * S(d.param_dtype) * _.stored, w = x * S(d.reduce_dtype) * _.stored, T = Math.min(d.dp_replicate, a), k = Math.floor(a / T), j = Math.floor(_.stored / k), M = Math.floor(2 * S(d.reduce_dtype) * j * (T - 1) / T), N = 4 * p(e, t).normuon, P = Math.floor(Math.floor(N / a) * (k - 1) / k) + Math.floor(Math.floor(N / k) * (a - 1) / a), F = y * D(e), I = c(e.model, d.seq_len), L = null;
 	if (n?.peak && d.param_dtype === "bfloat16") {
-		let e = a * n.peak * t.utilisation / j, r = k / e;
-		M = {
+		let e = a * n.peak * t.utilisation / I, r = F / e;
+		L = {
 			tokensPerSecond: e,
 			days: r / 86400,
 			cost: u === null ? null : r / 3600 * a * u
@@ -84,20 +84,20 @@ function k(e, t, n, a, l, u) {
 		stored: _.stored,
 		active: _.active,
 		used: r(e.model, !0),
-		flopsPerToken: j,
+		flopsPerToken: I,
 		tokensPerStep: D(e),
 		steps: y,
-		tokens: k,
+		tokens: F,
 		passes: x,
 		usable: f,
 		levels: g,
-		communication: a === 1 ? 0 : Math.floor((C + w + T) * (a - 1) / a),
+		communication: Math.floor((C + w) * (k - 1) / k) + M + P,
 		context: l ?? e.model.max_seq_len,
 		cache: s(e.model, l ?? e.model.max_seq_len),
 		state: o(e.model),
 		checkpoint: v,
 		disk: v * (d.keep_last + 2 + b),
-		throughput: M,
+		throughput: L,
 		possible: f === null || Object.values(g).some((e) => e.largest !== 0)
 	};
 }

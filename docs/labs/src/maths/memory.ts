@@ -45,7 +45,7 @@ export function trainingMemory(
   const width = computeBytes(config);
   const tokens = microBatch * config.training.seq_len;
   const items = {
-    weights: width < FP32 || shards > 1 ? stored * width : 0,
+    weights: width < FP32 || world > 1 ? stored * width : 0,
     masters: Math.ceil((FP32 * stored) / shards),
     gradients: Math.ceil((FP32 * stored) / shards),
     normuon: Math.ceil((FP32 * (sizes.normuon + sizes.neurons)) / shards),

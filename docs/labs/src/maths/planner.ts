@@ -66,7 +66,14 @@ export function makePlan(
   const width = (dtype: string): number => (dtype === "bfloat16" ? 2 : 4);
   const gathered = (t.reshard_after_forward ? 2 * passes : 1) * width(t.param_dtype) * count.stored;
   const reduced = passes * width(t.reduce_dtype) * count.stored;
-  const owned = Math.floor((2 * 4 * optimizerSizes(config, constants).normuon) / gpus);
+  const replicas = Math.min(t.dp_replicate, gpus);
+  const shards = Math.floor(gpus / replicas);
+  const slice = Math.floor(count.stored / shards);
+  const between = Math.floor((2 * width(t.reduce_dtype) * slice * (replicas - 1)) / replicas);
+  const matrices = 4 * optimizerSizes(config, constants).normuon;
+  const owned =
+    Math.floor((Math.floor(matrices / gpus) * (shards - 1)) / shards) +
+    Math.floor((Math.floor(matrices / shards) * (gpus - 1)) / gpus);
   const tokens = steps * tokensPerStep(config);
   const flops = flopsPerToken(config.model, t.seq_len);
   let throughput: Plan["throughput"] = null;
@@ -90,7 +97,7 @@ export function makePlan(
     passes,
     usable,
     levels,
-    communication: gpus === 1 ? 0 : Math.floor(((gathered + reduced + owned) * (gpus - 1)) / gpus),
+    communication: Math.floor(((gathered + reduced) * (shards - 1)) / shards) + between + owned,
     context: context ?? config.model.max_seq_len,
     cache: cacheBytes(config.model, context ?? config.model.max_seq_len),
     state: stateBytes(config.model),
