@@ -230,6 +230,9 @@ REFUSED: list[tuple[Any, int, str | None]] = [
     ({"prompt": "a", "stream_options": {"include_usage": True}}, 400, "stream_options"),
     ({"prompt": "a", "stream": True, "stream_options": {"x": 1}}, 400, "stream_options"),
     ({"prompt": "a", "model": "gpt"}, 404, "model"),
+    ({"prompt": "a", "model": "\ud800"}, 404, "model"),
+    ({"\ud800": 1}, 400, "?"),
+    ({"x" * 90_000: 1}, 400, "x" * 64 + "..."),
     (b"{", 400, None),
     (b"\xff\xfe", 400, None),
     (b"[]", 400, None),
@@ -282,7 +285,12 @@ def test_a_chunked_body_is_measured_and_a_slow_one_is_given_up(served: Served) -
 
 
 def test_the_key(engine: Engine) -> None:
+    with serving(engine, api_key="schlüssel") as server:  # sent as UTF-8, as curl does
+        utf8 = "Bearer schlüssel".encode().decode("latin-1")
+        assert server.request("GET", "/metrics", Authorization=utf8)[0] == 200
+        assert server.request("GET", "/metrics", Authorization="Bearer schlüssel")[0] == 401
     with serving(engine, api_key="s3cret") as server:
+        assert server.request("GET", "/metrics", Host="x/health?")[0] == 401  # a header cannot name an open page
         for path in ("/v1/models", "/metrics", "/v1/models/tiny"):
             for shown in (
                 {},
