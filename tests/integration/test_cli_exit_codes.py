@@ -129,6 +129,7 @@ serve RUN --port 0 --host nowhere.invalid
 serve RUN --port 0 --slots 0
 serve RUN --port 0 --token-budget 0
 serve RUN --port 0 --max-waiting 0
+serve RUN --port 0 --api-key=
 serve RUN --port 0 --device cuda
 bench decode
 bench decode MISSING
