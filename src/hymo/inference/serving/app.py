@@ -291,6 +291,8 @@ class _Server:
             raise refused(error) from None
         except QueueFull:
             raise RequestError(429, "Too many requests wait already. Try again later.", None, "queue_full") from None
+        except Failed as error:
+            raise RequestError(503, f"The model failed: {error}", None, "model_failed") from None
         answer = Answer(body, self.settings.model, self.engine.tokenizer, prompts)
         if body.stream:
             outcome = _Outcome(began)
