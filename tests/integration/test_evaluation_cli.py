@@ -140,6 +140,7 @@ def test_a_suite_of_ones_own_with_a_runner_of_ones_own(
         "class Fixed:\n"
         "    def __init__(self, limit):\n        self.limit = limit\n"
         "    def missing(self):\n        return []\n"
+        "    def check(self, subject):\n        pass\n"
         "    def run(self, subject, seed):\n"
         "        return Scores(np.ones(self.limit), {'seed': seed, 'step': subject.facts['step']})\n\n"
         "def make(name, item, place):\n    return Fixed(place.limit)\n"
