@@ -135,7 +135,7 @@ def load_problems(path: str | Path) -> list[Problem]:
             f"{path}: cannot be read ({error}). Give JSONL with HumanEval's fields, or that in gzip."
         ) from None
     problems: dict[str, Problem] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
