@@ -51,6 +51,7 @@ def places(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         "RUN": str(finished),
         "TASKS": str(folder / "tasks"),
         "UNSAFE": str(folder / "unsafe"),
+        "CRUX": str(Path(lm_eval.tasks.__file__).parent / "cruxeval"),
         "BAD": str(folder / "bad"),
         "RESULT": str(folder / "result.json"),
         "EMPTY": str(folder / "empty"),
@@ -84,6 +85,7 @@ WRONG = {
     "RUN --tasks endings --include-path TASKS --num-fewshot 9": "there are 8 to draw from",
     "RUN --tasks endings --include-path TASKS --mirror NONE": "--mirror",
     "RUN --tasks code --include-path UNSAFE": "without a sandbox",
+    "RUN --tasks cruxeval_output --include-path CRUX": "without a sandbox",
     "RUN --suite nope": "suite 'nope'",
     "RUN --suite RESULT": "RESULT",
     "RUN --suite design --skip mlu": "did you mean 'mmlu'",
@@ -110,6 +112,19 @@ def test_wrong_requests_end_with_2_before_a_model_is_loaded(
     shown = capsys.readouterr()
     assert filled(WRONG[line]) in shown.err
     assert shown.out == ""
+
+
+def test_every_definition_of_the_harness_that_executes_texts_is_known() -> None:
+    """A new version of the harness with another such call fails here, and is then to be looked at."""
+    root = Path(lm_eval.tasks.__file__).parent
+    call = re.compile(r"(?<![\w.])(?<!def )(exec|eval|parse_expr|sympify)\(")
+    found = {file.parent for file in root.rglob("*.py") if call.search(file.read_text(encoding="utf-8"))}
+    assert {str(folder.relative_to(root)) for folder in found} == {"cruxeval", "longproc", "score/math"}
+    named = re.compile(r"^task: (\S+)$", re.MULTILINE)
+    files = [*(root / "cruxeval").iterdir(), *(root / "longproc").glob("countdown*"), *(root / "score/math").iterdir()]
+    names = [name for file in files if file.suffix == ".yaml" for name in named.findall(file.read_text("utf-8"))]
+    assert len(names) > 15
+    assert all(name.startswith(tasks._UNMARKED) for name in names)
 
 
 def test_the_suites_folders_hold_the_whole_definitions() -> None:
