@@ -17,6 +17,7 @@ import torch
 import hymo.evaluation.subject
 from evaluation_fixtures import block_sockets, write_mirror, write_rows, write_tasks
 from hymo.cli import main
+from hymo.cli.eval_tasks import _by_model
 from hymo.data import ByteTokenizer
 from hymo.evaluation import tasks
 from hymo.evaluation.hashes import weights_hash
@@ -181,6 +182,13 @@ def test_a_suite_of_ones_own_with_a_runner_of_ones_own(
     (tmp_path / "mine.yaml").write_text(text.replace("acc,none", "accuracy"))
     assert main([*words, "--limit", "6", "--out", str(tmp_path / "out")]) == 2
     assert "no metric 'accuracy'. It has acc,none, acc_norm,none" in capsys.readouterr().err
+
+
+def test_checkpoints_of_one_name_are_compared_side_by_side() -> None:
+    models = ["runs/a/step-00000400", "runs/b/step-00000400", "hf:org/small"]
+    named = _by_model([{"subject": {"model": model}} for model in models])
+    assert list(named) == ["step-00000400", "runs/b/step-00000400", "small"]
+    assert [result["subject"]["model"] for result in named.values()] == models
 
 
 def test_a_suite_names_everything_that_is_missing_and_how_to_get_it(
