@@ -112,7 +112,13 @@ humaneval run RUN --problems MISSING
 humaneval run RUN --samples 0
 humaneval run RUN --workers 0
 humaneval run RUN --k 2
+humaneval run RUN --limit -1
+humaneval run RUN --cpu-seconds 0
+humaneval run RUN --memory-mib 0
+humaneval run RUN --memory-mib 4
+humaneval run RUN --max-new-tokens 0
 humaneval verify --problems MISSING
+humaneval verify --workers 0
 recall positions MISSING
 recall positions RUN --length 0
 recall positions RUN --data MISSING
