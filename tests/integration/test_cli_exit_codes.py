@@ -112,7 +112,13 @@ humaneval run RUN --problems MISSING
 humaneval run RUN --samples 0
 humaneval run RUN --workers 0
 humaneval run RUN --k 2
+humaneval run RUN --limit -1
+humaneval run RUN --cpu-seconds 0
+humaneval run RUN --memory-mib 0
+humaneval run RUN --memory-mib 4
+humaneval run RUN --max-new-tokens 0
 humaneval verify --problems MISSING
+humaneval verify --workers 0
 recall positions MISSING
 recall positions RUN --length 0
 recall positions RUN --data MISSING
@@ -129,6 +135,7 @@ serve RUN --port 0 --host nowhere.invalid
 serve RUN --port 0 --slots 0
 serve RUN --port 0 --token-budget 0
 serve RUN --port 0 --max-waiting 0
+serve RUN --port 0 --api-key=
 serve RUN --port 0 --device cuda
 bench decode
 bench decode MISSING

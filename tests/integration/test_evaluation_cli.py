@@ -18,6 +18,7 @@ import torch
 import hymo.evaluation.subject
 from evaluation_fixtures import block_sockets, write_mirror, write_rows, write_tasks
 from hymo.cli import main
+from hymo.cli.eval_tasks import _by_model
 from hymo.data import ByteTokenizer
 from hymo.evaluation import tasks
 from hymo.evaluation.hashes import weights_hash
@@ -52,6 +53,7 @@ def places(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         "RUN": str(shutil.copytree(finished, folder / "run")),
         "TASKS": str(folder / "tasks"),
         "UNSAFE": str(folder / "unsafe"),
+        "CRUX": str(Path(lm_eval.tasks.__file__).parent / "cruxeval"),
         "BAD": str(folder / "bad"),
         "RESULT": str(folder / "result.json"),
         "EMPTY": str(folder / "empty"),
@@ -85,6 +87,7 @@ WRONG = {
     "RUN --tasks endings --include-path TASKS --num-fewshot 9": "there are 8 to draw from",
     "RUN --tasks endings --include-path TASKS --mirror NONE": "--mirror",
     "RUN --tasks code --include-path UNSAFE": "without a sandbox",
+    "RUN --tasks cruxeval_output --include-path CRUX": "without a sandbox",
     "RUN --suite nope": "suite 'nope'",
     "RUN --suite RESULT": "RESULT",
     "RUN --suite design --skip mlu": "did you mean 'mmlu'",
@@ -111,6 +114,19 @@ def test_wrong_requests_end_with_2_before_a_model_is_loaded(
     shown = capsys.readouterr()
     assert filled(WRONG[line]) in shown.err
     assert shown.out == ""
+
+
+def test_every_definition_of_the_harness_that_executes_texts_is_known() -> None:
+    """A new version of the harness with another such call fails here, and is then to be looked at."""
+    root = Path(lm_eval.tasks.__file__).parent
+    call = re.compile(r"(?<![\w.])(?<!def )(exec|eval|parse_expr|sympify)\(")
+    found = {file.parent for file in root.rglob("*.py") if call.search(file.read_text(encoding="utf-8"))}
+    assert {str(folder.relative_to(root)) for folder in found} == {"cruxeval", "longproc", "score/math"}
+    named = re.compile(r"^task: (\S+)$", re.MULTILINE)
+    files = [*(root / "cruxeval").iterdir(), *(root / "longproc").glob("countdown*"), *(root / "score/math").iterdir()]
+    names = [name for file in files if file.suffix == ".yaml" for name in named.findall(file.read_text("utf-8"))]
+    assert len(names) > 15
+    assert all(name.startswith(tasks._UNMARKED) for name in names)
 
 
 def test_the_suites_folders_hold_the_whole_definitions() -> None:
@@ -141,6 +157,7 @@ def test_a_suite_of_ones_own_with_a_runner_of_ones_own(
         "class Fixed:\n"
         "    def __init__(self, limit):\n        self.limit = limit\n"
         "    def missing(self):\n        return []\n"
+        "    def check(self, subject):\n        pass\n"
         "    def run(self, subject, seed):\n"
         "        return Scores(np.ones(self.limit), {'seed': seed, 'step': subject.facts['step']})\n\n"
         "def make(name, item, place):\n    return Fixed(place.limit)\n"
@@ -166,6 +183,13 @@ def test_a_suite_of_ones_own_with_a_runner_of_ones_own(
     (tmp_path / "mine.yaml").write_text(text.replace("acc,none", "accuracy"))
     assert main([*words, "--limit", "6", "--out", str(tmp_path / "out")]) == 2
     assert "no metric 'accuracy'. It has acc,none, acc_norm,none" in capsys.readouterr().err
+
+
+def test_checkpoints_of_one_name_are_compared_side_by_side() -> None:
+    models = ["runs/a/step-00000400", "runs/b/step-00000400", "hf:org/small"]
+    named = _by_model([{"subject": {"model": model}} for model in models])
+    assert list(named) == ["step-00000400", "runs/b/step-00000400", "small"]
+    assert [result["subject"]["model"] for result in named.values()] == models
 
 
 def test_a_suite_names_everything_that_is_missing_and_how_to_get_it(

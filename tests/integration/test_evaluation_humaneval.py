@@ -167,6 +167,13 @@ def test_bad_files(tmp_path: Path) -> None:
             load_problems(path)
 
 
+def test_a_separator_of_unicode_inside_a_text_ends_no_line(tmp_path: Path) -> None:
+    first = {**json.loads(PROBLEMS.read_text().splitlines()[0]), "prompt": "# a\u2028b\u0085c\n"}
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(first, ensure_ascii=False) + "\r\n", encoding="utf-8", newline="")
+    assert [problem.prompt for problem in load_problems(path)] == [first["prompt"]]
+
+
 class Scripted(Engine):
     """An engine that writes what a table says, by prompt and by seed: half of the samples are right."""
 

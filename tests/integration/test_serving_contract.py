@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -230,6 +231,9 @@ REFUSED: list[tuple[Any, int, str | None]] = [
     ({"prompt": "a", "stream_options": {"include_usage": True}}, 400, "stream_options"),
     ({"prompt": "a", "stream": True, "stream_options": {"x": 1}}, 400, "stream_options"),
     ({"prompt": "a", "model": "gpt"}, 404, "model"),
+    ({"prompt": "a", "model": "\ud800"}, 404, "model"),
+    ({"\ud800": 1}, 400, "?"),
+    ({"x" * 90_000: 1}, 400, "x" * 64 + "..."),
     (b"{", 400, None),
     (b"\xff\xfe", 400, None),
     (b"[]", 400, None),
@@ -282,7 +286,12 @@ def test_a_chunked_body_is_measured_and_a_slow_one_is_given_up(served: Served) -
 
 
 def test_the_key(engine: Engine) -> None:
+    with serving(engine, api_key="schlüssel") as server:  # sent as UTF-8, as curl does
+        utf8 = "Bearer schlüssel".encode().decode("latin-1")
+        assert server.request("GET", "/metrics", Authorization=utf8)[0] == 200
+        assert server.request("GET", "/metrics", Authorization="Bearer schlüssel")[0] == 401
     with serving(engine, api_key="s3cret") as server:
+        assert server.request("GET", "/metrics", Host="x/health?")[0] == 401  # a header cannot name an open page
         for path in ("/v1/models", "/metrics", "/v1/models/tiny"):
             for shown in (
                 {},
@@ -365,6 +374,39 @@ def test_a_failure_of_the_model_is_told_and_survived(engine: Engine, monkeypatch
         monkeypatch.setattr(Scheduler, "step", original)
         assert server.complete(prompt="a", max_tokens=2)["choices"]
         assert any("no memory" in line for line in server.reports)
+
+
+def test_a_model_that_cannot_be_started_again_keeps_nobody_waiting(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a fault of a GPU: what runs, what waits and what comes later is answered, and the log says it once."""
+    with serving(engine, slots=1) as server:
+        go = threading.Event()
+
+        def fail(*_: Any) -> Any:
+            go.wait(20)
+            raise RuntimeError("the device is lost")
+
+        monkeypatch.setattr(Scheduler, "step", fail)
+        monkeypatch.setattr(server.app.state.worker, "_make", fail)
+        waiting = [server.open(prompt="a", stream=stream) for stream in (False, True, False)]
+        server.becomes(0, 3)  # the last ones behind the pass that is about to fail, not yet taken up
+        go.set()
+        for connection in waiting:
+            connection.settimeout(20)
+            data = b""
+            while b"model failed" not in data:
+                piece = connection.recv(1 << 16)
+                assert piece
+                data += piece
+            connection.close()
+        status, _, data = server.request("POST", "/v1/completions", {"prompt": "a"})
+        assert (status, json.loads(data)["error"]["type"]) == (503, "server_error")
+        assert server.request("GET", "/health")[0] == 503
+        assert [line.split(":")[1] for line in server.reports] == [
+            " the model failed",
+            " the model cannot be started again",
+        ]
 
 
 def test_requests_under_way_are_finished_before_the_server_ends(engine: Engine) -> None:

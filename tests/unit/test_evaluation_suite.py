@@ -12,11 +12,13 @@ from lm_eval.api.metrics import mean_stderr, perplexity
 from scipy import stats
 
 from hymo.core.errors import ConfigError, UsageError
+from hymo.evaluation.humaneval_suite import HumanEvalRunner
 from hymo.evaluation.report import markdown, summary_rows
 from hymo.evaluation.statistics import bootstrap_interval, seed_interval, standard_error
+from hymo.evaluation.subject import Subject
 from hymo.evaluation.suite import STATISTICS, Suite, judge, load_suite, run_suite
-from hymo.evaluation.suite_runners import Scores, SuiteItem
-from hymo.evaluation.task_data import Missing
+from hymo.evaluation.suite_runners import Place, Scores, SuiteItem
+from hymo.evaluation.task_data import Missing, TaskData
 
 DESIGN = load_suite("design")
 
@@ -99,6 +101,9 @@ class _Fixed:
     def missing(self) -> list[Missing]:
         return []
 
+    def check(self, subject: Any) -> None:
+        pass
+
     def run(self, subject: Any, seed: int) -> Scores:
         self.asked.append(seed)
         return Scores(hits(self.score, 400).astype(float), {"truncated": 2})
@@ -129,6 +134,15 @@ def test_the_decision_rule(good: int, verdict: str) -> None:
     assert runners["arc_challenge"].asked == [0, 1, 2, 3, 4]
     assert runners["hellaswag"].asked == [0]
     assert result["not_run"] == ["arc_easy", "piqa", "winogrande", "sciq", "lambada"]
+
+
+def test_a_task_that_cannot_run_the_model_is_refused_before_the_others_run() -> None:
+    first = _Fixed(0.5)
+    place = Place(TaskData(), lambda: ([], {}))
+    runners = {"hellaswag": first, "humaneval": HumanEvalRunner("humaneval", DESIGN.tasks["humaneval"], place)}
+    with pytest.raises(UsageError, match="--skip humaneval"):
+        run_suite(DESIGN, runners, Subject(None, "hf:x", _Subject.facts))  # type: ignore[arg-type]
+    assert first.asked == []
 
 
 def test_the_table_has_targets_references_and_other_models() -> None:
@@ -185,6 +199,9 @@ def test_suite_files(tmp_path: Path) -> None:
     assert (suite.gates, suite.verdict(0), suite.tasks["a"].runner) == ([], "done", "harness")
     file.write_text(text.replace("chance: 50", "chanse: 50"))
     with pytest.raises(ConfigError, match=r"tasks\.a\.chan"):
+        load_suite(str(file))
+    file.write_text(text.replace("at_least: 0", "at_least: 1"))
+    with pytest.raises(ConfigError, match=r"decision: .*at_least: 0"):  # not after hours of evaluation
         load_suite(str(file))
     with pytest.raises(UsageError, match="did you mean 'design'"):
         load_suite("desing")

@@ -178,10 +178,7 @@ def evaluate_suite(request: Request, name: str, skip: list[str], compare: tuple[
     for skipped in skip:
         if skipped not in suite.tasks:
             raise UsageError(f"--skip: suite {suite.name} has no task '{skipped}'{nearest(skipped, suite.tasks)}.")
-    others = {}
-    for path in _result_files(compare, suite.name):
-        other = _read_result(path, suite.name)
-        others[Path(other["subject"]["model"].removeprefix(_HF)).name] = other
+    others = _by_model([_read_result(path, suite.name) for path in _result_files(compare, suite.name)])
     place = Place(request.task_data(), request.documents, request.include_path, request.limit)
     runners = {task: make_runner(task, item, place) for task, item in suite.tasks.items() if task not in skip}
     if not runners:
@@ -239,6 +236,16 @@ def _result_files(places: tuple[Path, ...], suite: str) -> list[Path]:
             raise UsageError(f"--compare {place}: no result of suite {suite} there. Give a folder written by --out.")
         files += found
     return files
+
+
+def _by_model(results: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Results by the last part of the model's name, or all of it where that is taken: checkpoints of two runs."""
+    named: dict[str, dict[str, Any]] = {}
+    for result in results:
+        model = result["subject"]["model"]
+        short = Path(model.removeprefix(_HF)).name
+        named[model if short in named else short] = result
+    return named
 
 
 def _read_result(path: Path, suite: str) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def run(
     """
     import hashlib
 
+    from hymo.core.errors import UsageError
     from hymo.data.of_run import run_of
     from hymo.evaluation.humaneval import PROBLEMS, load_problems, run_humaneval
     from hymo.evaluation.sandbox import Limits, require_sandbox
@@ -68,6 +69,9 @@ def run(
     from hymo.models.checkpoint import find_checkpoint
     from hymo.training.device import resolve_device
 
+    for option, value in (("--cpu-seconds", cpu_seconds), ("--memory-mib", memory_mib), ("--limit", limit)):
+        if value is not None and value < 1:
+            raise UsageError(f"{option}: must be at least 1, not {value}.")
     chosen = load_problems(PROBLEMS if problems is None else problems)[:limit]
     require_sandbox()
     folder, manifest = find_checkpoint(checkpoint)

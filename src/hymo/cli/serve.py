@@ -43,7 +43,7 @@ def serve(
         token_budget: Most tokens of all continuations together; full contexts for all slots unless given.
         max_waiting: Most requests that wait for a slot; more are answered with 429.
         max_body: Most bytes of a request; more are answered with 413.
-        api_key: Bearer token that clients must send; that of the variable HYMO_API_KEY unless given.
+        api_key: Bearer token that clients must send, not empty; that of the variable HYMO_API_KEY unless given.
         speculative: Draft with the prediction heads where it is faster, always, or never; the text is the same.
         dtype: What to compute in. In float64 a text does not depend on the load at all.
         device: Where to run.
@@ -63,7 +63,10 @@ def serve(
     for option, value in (("--max-waiting", max_waiting), ("--max-body", max_body), ("--drain-seconds", drain_seconds)):
         if value < 1:
             raise UsageError(f"{option}: must be at least 1, not {value}.")
-    key = api_key or os.environ.get(KEY_VARIABLE) or None
+    key = api_key if api_key is not None else os.environ.get(KEY_VARIABLE)
+    if key is not None and (not key.strip() or key != key.strip()):  # of `--api-key "$UNSET"` no open server shall come
+        source = "--api-key" if api_key is not None else KEY_VARIABLE
+        raise UsageError(f"{source}: is empty or has blanks at its ends. Give a key, or leave it out to ask for none.")
     with listen(host, port) as bound:
         engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)), dtype)
         engine.settle_threads()

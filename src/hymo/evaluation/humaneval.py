@@ -7,6 +7,7 @@ a new top-level statement; candidates are judged by `hymo.evaluation.code_execut
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
@@ -135,7 +136,7 @@ def load_problems(path: str | Path) -> list[Problem]:
             f"{path}: cannot be read ({error}). Give JSONL with HumanEval's fields, or that in gzip."
         ) from None
     problems: dict[str, Problem] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
@@ -198,7 +199,7 @@ def run_humaneval(
         SandboxError: no sandbox here; nothing was sampled.
     """
     limits = Limits() if limits is None else limits
-    _check(problems, samples, k, temperature, workers)
+    _check(problems, samples, k, temperature, max_new_tokens, workers)
     settings = {
         "model": model_name,
         "problems": _digest(problems),
@@ -211,6 +212,7 @@ def run_humaneval(
     }
     sampling = Sampling(temperature=temperature, top_p=top_p)
     require_sandbox()
+    _require_room(limits)
     record = _Record(folder, settings)
     missing = [(p, i) for p in problems for i in range(samples) if (p.task_id, i) not in record.found]
     total = len(problems) * samples
@@ -233,7 +235,9 @@ def run_humaneval(
 def verify_problems(problems: Sequence[Problem], limits: Limits | None = None, workers: int = 2) -> dict[str, Verdict]:
     """Judge each problem's own solution; all pass where file, sandbox and limits are right."""
     limits = Limits() if limits is None else limits
+    _check_workers(workers)
     require_sandbox()
+    _require_room(limits)
     with ThreadPoolExecutor(workers) as pool:
         verdicts = list(
             pool.map(lambda p: judge(p.prompt, p.canonical_solution, p.test, p.entry_point, limits), problems)
@@ -241,17 +245,40 @@ def verify_problems(problems: Sequence[Problem], limits: Limits | None = None, w
     return {p.task_id: verdict for p, verdict in zip(problems, verdicts, strict=True)}
 
 
-def _check(problems: Sequence[Problem], samples: int, k: Sequence[int], temperature: float, workers: int) -> None:
+def _check(
+    problems: Sequence[Problem],
+    samples: int,
+    k: Sequence[int],
+    temperature: float,
+    max_new_tokens: int,
+    workers: int,
+) -> None:
     if not problems:
         raise UsageError("humaneval: no problem. Give at least one.")
-    if workers < 1:
-        raise UsageError(f"workers: must be at least 1, not {workers}.")
+    _check_workers(workers)
+    if max_new_tokens < 1:
+        raise UsageError(f"max_new_tokens: must be at least 1, not {max_new_tokens}.")
     if samples < 1:
         raise UsageError(f"samples: must be at least 1, not {samples}.")
     if not k or not all(1 <= each <= samples for each in k):
         raise UsageError(f"k: {list(k)} must be 1 to samples ({samples}); pass@k needs at least k samples per problem.")
     if temperature == 0 and samples > 1:
         raise UsageError(f"temperature: 0 gives {samples} equal samples. Ask for one, or set it above 0.")
+
+
+def _check_workers(workers: int) -> None:
+    if workers < 1:
+        raise UsageError(f"workers: must be at least 1, not {workers}.")
+
+
+@functools.cache
+def _require_room(limits: Limits) -> None:
+    """Refuse limits within which nothing passes: they would look like a model that solves nothing."""
+    verdict = judge("def one():\n", "    return 1\n", "def check(one):\n    assert one() == 1\n", "one", limits)
+    if not verdict.passed:
+        raise UsageError(
+            f"limits: too low even for a function that returns 1 ({verdict.result}). Allow more memory or time."
+        )
 
 
 def _complete(engine: Engine, problem: Problem, number: int, sampling: Sampling, max_new_tokens: int) -> Sample:

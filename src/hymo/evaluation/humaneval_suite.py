@@ -48,15 +48,25 @@ class HumanEvalRunner:
         self._problems = [Problem(**{name: row[name] for name in PROBLEM_FIELDS}) for row in rows][: self._place.limit]
         return missing
 
-    def run(self, subject: Subject, seed: int) -> Scores:
-        """1 for each problem whose sample passed, else 0, in the file's order.
+    def check(self, subject: Subject) -> None:
+        """Refuse a model that no `Engine` runs.
 
         Raises:
-            UsageError: a model that no `Engine` runs.
+            UsageError: it is one.
         """
-        engine = getattr(subject.lm, "engine", None)
-        if not isinstance(engine, Engine):
-            raise UsageError(f"suite task {self._name}: samples HyMo checkpoints only. Leave it out for this model.")
+        self._engine(subject)
+
+    def run(self, subject: Subject, seed: int) -> Scores:
+        """1 for each problem whose sample passed, else 0, in the file's order."""
+        engine = self._engine(subject)
         result = run_humaneval(engine, self._problems, seed=seed, temperature=TEMPERATURE, top_p=TOP_P)
         items = np.array([float(result.passed[problem.task_id]) for problem in self._problems])
         return Scores(items, result.to_dict())
+
+    def _engine(self, subject: Subject) -> Engine:
+        engine = getattr(subject.lm, "engine", None)
+        if not isinstance(engine, Engine):
+            raise UsageError(
+                f"suite task {self._name}: samples HyMo checkpoints only. Leave it out: --skip {self._name}"
+            )
+        return engine

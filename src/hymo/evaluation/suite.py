@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from hymo.core import yaml12
 from hymo.core.errors import ConfigError, UsageError, nearest
@@ -54,6 +54,13 @@ class Suite(BaseModel):
     decision: list[Rule]
     references: dict[str, Reference] = {}
     notes: list[str] = []
+
+    @field_validator("decision")
+    @classmethod
+    def _has_a_verdict_for_none(cls, rules: list[Rule]) -> list[Rule]:
+        if not any(rule.at_least <= 0 for rule in rules):
+            raise ValueError("no verdict for a model that meets no target; add one with at_least: 0")
+        return rules
 
     @property
     def gates(self) -> list[str]:
@@ -102,7 +109,12 @@ def run_suite(
 
     Returns:
         Plain values for the result file: every task's scores, intervals and facts, and the verdict.
+
+    Raises:
+        UsageError: a task that cannot run this model, before any task runs.
     """
+    for runner in runners.values():
+        runner.check(subject)
     tasks: dict[str, Any] = {}
     for name, runner in runners.items():
         item = suite.tasks[name]

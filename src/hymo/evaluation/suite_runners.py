@@ -74,6 +74,9 @@ class Runner(Protocol):
     def missing(self) -> list[Missing]:
         """What the task needs and does not find; asked before any work."""
 
+    def check(self, subject: Subject) -> None:
+        """Refuse a model that the task cannot run with a UsageError; asked before any task runs."""
+
     def run(self, subject: Subject, seed: int) -> Scores:
         """Evaluate. Items come in the same order for every seed."""
 
@@ -94,6 +97,9 @@ class HarnessRunner:
         except MissingDataError as error:
             return [Missing(self._name, missing.what, missing.remedy) for missing in error.missing]
         return []
+
+    def check(self, subject: Subject) -> None:
+        """Any model will do."""
 
     def run(self, subject: Subject, seed: int) -> Scores:
         """Evaluate with the seed's examples."""
@@ -121,6 +127,9 @@ class HeldOutRunner:
             return [Missing(self._name, "held-out text", f"{error}")]
         return []
 
+    def check(self, subject: Subject) -> None:
+        """Any model will do."""
+
     def run(self, subject: Subject, seed: int) -> Scores:
         """Nats and bytes of each document."""
         assert self._found is not None, "missing() comes first"
@@ -139,6 +148,9 @@ class _Absent:
 
     def missing(self) -> list[Missing]:
         return [Missing(self._name, "its runner", f"This version has none. Leave it out: --skip {self._name}")]
+
+    def check(self, subject: Subject) -> None:
+        raise UsageError(f"suite task {self._name}: no runner in this version.")
 
     def run(self, subject: Subject, seed: int) -> Scores:
         raise UsageError(f"suite task {self._name}: no runner in this version.")

@@ -29,6 +29,8 @@ from hymo.evaluation.statistics import standard_error
 from hymo.evaluation.task_data import Missing, TaskData, listed
 
 HARNESS_VERSION = importlib.metadata.version("lm_eval")
+_UNMARKED = ("cruxeval_", "longproc_countdown_", "non_greedy_robustness_math_", "prompt_robustness_math_")
+"""Tasks of the harness whose scoring hands the model's text to exec, eval or sympy's parse_expr, without saying so."""
 _NOT_METRICS = ("name", "alias", "sample_len", "sample_count")
 
 
@@ -271,7 +273,7 @@ def _entry_of_file(name: str) -> Any:
 
 def _missing(manager: TaskManager, name: str, data: TaskData) -> Iterator[Missing]:
     for definition in definitions(manager, name):
-        if definition.get("unsafe_code"):
+        if definition.get("unsafe_code") or str(definition.get("task")).startswith(_UNMARKED):
             raise UsageError(
                 f"task '{definition['task']}': runs what the model writes, without a sandbox, and is refused."
             )

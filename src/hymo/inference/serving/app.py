@@ -36,6 +36,7 @@ from hymo.inference.serving.protocol import (
     parse,
     read_prompts,
     refused,
+    shown,
     to_requests,
 )
 from hymo.inference.serving.worker import Failed, QueueFull, Ticket, Update, Worker
@@ -161,15 +162,17 @@ class _Server:
 
     def _check_key(self, request: Request) -> None:
         key = self.settings.api_key
-        if key is None or request.url.path in _PUBLIC:
+        if key is None or request.scope["path"] in _PUBLIC:  # not `request.url`, which the Host header is part of
             return
-        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(shown.strip().encode(), key.encode()):
+        scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+        # Headers are decoded as Latin-1: back to the bytes that were sent, which are UTF-8 where a key is not ASCII.
+        right = hmac.compare_digest(sent.strip().encode("latin-1"), key.encode("utf-8", "surrogateescape"))
+        if scheme.lower() != "bearer" or not right:
             raise RequestError(401, "The key is missing or wrong. Send it as 'Authorization: Bearer KEY'.")
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self.settings.model:
-            message = f"model: '{name}' is not here, '{self.settings.model}' is."
+            message = f"model: '{shown(name)}' is not here, '{self.settings.model}' is."
             raise RequestError(404, message, "model", "model_not_found")
 
     async def _body(self, request: Request) -> bytes:
@@ -236,9 +239,10 @@ class _Server:
         body = parse(await self._body(request), TokenizeBody)
         self._check_model(body.model)
         try:
-            ids = self.engine.encode(body.prompt)[0 if body.add_special_tokens else 1 :]
+            ids = await asyncio.to_thread(self.engine.encode, body.prompt)
         except HymoError as error:
             raise RequestError(400, f"prompt: {error}", "prompt", "invalid_value") from None
+        ids = ids if body.add_special_tokens else ids[1:]
         return JSONResponse({"tokens": list(ids), "count": len(ids), "max_model_len": self.engine.context})
 
     async def detokenize(self, request: Request) -> Response:
@@ -277,7 +281,7 @@ class _Server:
         self._check_model(body.model)
         if body.stream_options is not None and not body.stream:
             raise RequestError(400, "stream_options: needs stream.", "stream_options", "invalid_value")
-        prompts = read_prompts(body, self.engine)
+        prompts = await asyncio.to_thread(read_prompts, body, self.engine)  # megabytes of text take seconds
         if len(prompts) > self.settings.max_waiting:
             message = f"prompt: at most {self.settings.max_waiting} prompts in one request, not {len(prompts)}."
             raise RequestError(400, message, "prompt", "invalid_value")
@@ -287,6 +291,8 @@ class _Server:
             raise refused(error) from None
         except QueueFull:
             raise RequestError(429, "Too many requests wait already. Try again later.", None, "queue_full") from None
+        except Failed as error:
+            raise RequestError(503, f"The model failed: {error}", None, "model_failed") from None
         answer = Answer(body, self.settings.model, self.engine.tokenizer, prompts)
         if body.stream:
             outcome = _Outcome(began)

@@ -31,6 +31,8 @@ _FORMS = {
     "speculative": "must be true, false, 'auto' or a number of drafts",
 }
 """What fields of several types may be."""
+_LONGEST_NAME = 64
+"""Characters of a client's own name that an error repeats."""
 
 
 class RequestError(Exception):
@@ -53,6 +55,12 @@ class RequestError(Exception):
         if self.status >= 500:
             kind = "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def shown(name: str) -> str:
+    """A name that a client made up, fit for an answer: not long, and without surrogates, which UTF-8 cannot hold."""
+    cut = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "..."
+    return cut.encode("utf-8", "replace").decode("utf-8")
 
 
 class _Body(BaseModel):
@@ -125,6 +133,7 @@ def parse(data: bytes, kind: type[BodyType]) -> BodyType:
             if value is not None and value not in _NEUTRAL[name]:
                 raise RequestError(400, f"{name}: is not supported. Leave it out.", name, "unsupported_field")
         elif name not in known:
+            name = shown(name)
             raise RequestError(400, f"{name}: unknown field{nearest(name, known)}.", name, "unknown_field")
         elif value is not None:
             fields[name] = value

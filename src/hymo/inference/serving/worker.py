@@ -77,6 +77,8 @@ class Worker:
         self._arriving = 0
         self._wake = threading.Condition()
         self._stopping = False
+        self._broken = False
+        """Whether the model failed and no scheduler can be made any more."""
         self._owners: dict[Job, tuple[Ticket, int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
@@ -97,7 +99,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the thread runs."""
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self._broken
 
     @property
     def waiting(self) -> int:
@@ -110,9 +112,12 @@ class Worker:
         Raises:
             UsageError: one of them cannot be done.
             QueueFull: there is no room for them to wait in.
+            Failed: the model failed for good.
         """
         for request in requests:
             self.scheduler.check(request)
+        if self._broken:
+            raise Failed("it cannot be started again. Restart the server; its log says why.")
         if self.waiting + len(requests) > self.max_waiting:
             raise QueueFull
         ticket = Ticket(open=sum(request.n for request in requests))
@@ -139,6 +144,9 @@ class Worker:
             self._arriving -= len(requests)
         if ticket.cancelled:
             return
+        if self._broken:
+            self._deliver([(ticket, Failed("it cannot be started again"))])
+            return
         for place, request in enumerate(requests):
             job = self.scheduler.submit(request)
             ticket.jobs.append(job)
@@ -149,10 +157,14 @@ class Worker:
             if self._owners.pop(job, None) is not None:
                 self.scheduler.cancel(job)
 
+    @property
+    def _busy(self) -> bool:
+        return not self._broken and not self.scheduler.idle
+
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not (self._inbox or self._stopping or not self.scheduler.idle):
+                while not (self._inbox or self._stopping or self._busy):
                     self._wake.wait()
                 inbox, self._inbox = self._inbox, []
                 if self._stopping:
@@ -160,7 +172,7 @@ class Worker:
             try:
                 while inbox:
                     inbox.pop(0)()
-                if not self.scheduler.idle:
+                if self._busy:
                     self._deliver(self._step())
                 self._metrics.load(self.scheduler.active, len(self.scheduler.waiting), self.scheduler.bytes_used)
             except Exception as error:
@@ -192,12 +204,16 @@ class Worker:
                 self._owners.clear()
 
     def _fail(self, error: Exception) -> None:
-        """Tell everybody who waits, and go on with an empty scheduler."""
+        """Tell everybody who waits, and go on with an empty scheduler, or refuse everything if there cannot be one."""
         self._report(f"error: the model failed: {error if isinstance(error, HymoError) else traceback.format_exc()}")
         tickets = {id(ticket): ticket for ticket, _ in self._owners.values()}
         self._owners.clear()
-        self.scheduler = self._make()
         self._deliver([(ticket, Failed(str(error))) for ticket in tickets.values()])
+        try:
+            self.scheduler = self._make()
+        except Exception:  # a device that failed for good: each further call of it fails too
+            self._broken = True
+            self._report(f"error: the model cannot be started again: {traceback.format_exc()}")
 
 
 def _put(news: Sequence[tuple[Ticket, Update | Failed]]) -> None:
