@@ -78,7 +78,8 @@ def demo(
     with RunView(steps, "training") as view, open_run(config, [view], windows) as trainer:
         result = trainer.train()
         if result.exit_code:
-            log(f"stopped at step {result.step}; a checkpoint is in {run_folder(config)}")
+            folder = run_folder(config)
+            log(f"stopped at step {result.step}; go on with `hymo train --resume {folder}`. A new demo replaces it.")
             return result.exit_code
         log("3/4 evaluating")
         assert result.validation is not None

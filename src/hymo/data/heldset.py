@@ -62,7 +62,7 @@ def held_out_set(
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file; name a directory for the data set")
     if (out / MANIFEST).exists() and not overwrite:
-        raise UsageError(f"{out}: already holds a data set; choose another directory or ask to overwrite it")
+        raise UsageError(f"{out}: already holds a data set; name another directory, or replace it with --overwrite")
     files = find_files([Path(path) for path in inputs])
     fields = limit_fields(fields or Fields(), DEFAULT_SHARD_TOKENS)
     trained = np.unique(np.concatenate([_digests(directory) for directory in against]))

@@ -233,7 +233,7 @@ def clear_output(job: Job, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file; name a directory for the data set")
     if (out / MANIFEST).exists() and not overwrite:
-        raise UsageError(f"{out}: already holds a data set; choose another directory or ask to overwrite it")
+        raise UsageError(f"{out}: already holds a data set; name another directory, or replace it with --overwrite")
     try:
         out.mkdir(parents=True, exist_ok=True)
         # The manifest goes first: without it, what is left of the old set cannot be taken for a complete one.

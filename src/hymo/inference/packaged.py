@@ -14,11 +14,15 @@ def checkpoint_path(name: str | Path) -> Path:
     """The folder that a name stands for: the packaged model for `demo`, unless a folder has that name.
 
     Raises:
-        UsageError: this copy of the package has none.
+        UsageError: no such folder, or no packaged model in this copy of the package.
     """
     path = Path(name)
-    if str(name) != DEMO or path.exists():
+    if path.exists():
         return path
+    if str(name) != DEMO:
+        raise UsageError(
+            f"{path}: no such folder. Give a run folder, a folder step-N, or `{DEMO}` for the packaged model."
+        )
     packaged = packaged_folder()
     if not packaged.is_dir():
         raise UsageError(f"{DEMO}: this copy of hymo ships no checkpoint. Name a checkpoint or a run folder.")

@@ -23,7 +23,7 @@ EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
     ("pyarrow", "pyarrow", "reading .parquet files in `hymo data prepare`, and writing them in `hymo data export`"),
     ("datatrove", "datatrove", "preparation on datatrove's executors, local, Slurm or Ray"),
-    ("tokenizers", "tokenizers", "`hymo tokenizer train`; using a trained tokenizer needs it not"),
+    ("tokenizers", "tokenizers", "`hymo tokenizer train`; not needed to use a trained tokenizer"),
     ("datasets", "datasets", "corpora from the Hugging Face hub; data sets of tasks"),
     ("lm_eval", "lm-eval", "`hymo eval` with tasks, suites and hf: models"),
     ("transformers", "transformers", "`hymo export` and `hymo import`"),

@@ -182,10 +182,11 @@ def check_ranks(config: HyMoConfig, size: int) -> None:
     cfg = config.training
     forward = cfg.grad_accum_steps * cfg.dp_size
     if forward % size:
-        fitting = [n for n in range(1, forward + 1) if forward % n == 0]
+        *fitting, last = (str(n) for n in range(1, forward + 1) if forward % n == 0)
+        choice = f"{', '.join(fitting)} or {last}" if fitting else last
         raise ConfigError(
             f"training.grad_accum_steps: {cfg.grad_accum_steps} x dp_size {cfg.dp_size} = {forward} forward passes per "
-            f"step do not divide over {size} ranks. Start {', '.join(map(str, fitting))} ranks, or raise it and lower "
+            f"step do not divide over {size} ranks. Start {choice} ranks, or raise it and lower "
             "training.micro_batch_size by the same factor, which trains on the same batches."
         )
     if size % cfg.dp_replicate and size > 1:

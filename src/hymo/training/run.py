@@ -34,7 +34,7 @@ from hymo.core.load import (
     same_but_for_length,
 )
 from hymo.core.version import VERSION, commit
-from hymo.data import EvaluationWindows, PackedLoader, Split, open_split
+from hymo.data import EvaluationWindows, PackedLoader, Split, load_manifest, open_split
 from hymo.data.tokenizer import keep_copy, tokenizer_for_run
 from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
@@ -137,7 +137,11 @@ def _inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
     """Tokenizer, loader and held-out windows of a run, all checked."""
     cfg = config.training
     assert config.run.data is not None
-    tokenizer = tokenizer_for_run(config.run.tokenizer, folder)
+    try:
+        tokenizer = tokenizer_for_run(config.run.tokenizer, folder)
+    except UsageError as error:
+        made = load_manifest(config.run.data).tokenizer
+        raise UsageError(f"run.tokenizer: {error} {config.run.data} was made with '{made}'.") from None
     if tokenizer.vocab_size > config.model.vocab_size:
         raise ConfigError(
             f"model.vocab_size: {config.model.vocab_size} is below the tokenizer's {tokenizer.vocab_size}. Raise it."

@@ -62,7 +62,9 @@ class RunView:
             self._validation = f"val {record['val/bits_per_byte']:.3f} bits/byte"
             self._print(f"step {record['step']}: {self._validation}, loss {record['val/loss']:.4f}")
             return
-        status = f"loss {record['train/loss']:.3f}  {record['perf/tok_per_s'] / 1e3:.1f} k tok/s  {self._validation}"
+        rate = record["perf/tok_per_s"]
+        speed = f"{rate / 1e3:.1f} k" if rate >= 1e3 else f"{rate:.0f}"
+        status = f"loss {record['train/loss']:.3f}  {speed} tok/s  {self._validation}"
         if self._progress is not None:
             self._progress.update(self._task, completed=record["step"], status=status)
         elif time.monotonic() - self._last_line >= _PLAIN_SECONDS or record["step"] in (1, self._total):
