@@ -73,12 +73,12 @@ def main() -> None:
         row = {"name": name, "overrides": overrides, **json.loads(done.stdout.splitlines()[-1])}
         rows.append(row)
         print(
-            f"{name}: {row['tokens_per_second']:,.0f} tok/s, {row['ms_per_step']:,.0f} ms a step, "
-            f"{row['ranks']} ranks, MFU {row['mfu'] or 0:.3f}, {row['peak_memory_gb'] or 0:.1f} GB, "
+            f"{name}: {row['tok_per_s']:,.0f} tok/s, {row['ms_per_step']:,.0f} ms a step, "
+            f"{row['gpus']} ranks, MFU {row['mfu'] or 0:.3f}, {row['peak_gib'] or 0:.1f} GiB, "
             f"loss {row['loss_first']:.3f} to {row['loss_last']:.3f}, warm-up {row['warmup_seconds']:.0f} s",
             flush=True,
         )
-        for kind, spent in row["parts_ms"].items():
+        for kind, spent in row["breakdown_ms"].items():
             print(f"    {kind:24s} {spent:10.1f} ms")
         print(f"    {'not covered':24s} {row['idle_ms'] or 0:10.1f} ms", flush=True)
         if arguments.json:

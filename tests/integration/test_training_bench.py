@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from hymo.cli import main
+from hymo.core.accounting import flops_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
+from hymo.core.hardware import device
 from hymo.core.load import load_config
 from hymo.data import ByteTokenizer, prepare, sample_paths
-from hymo.training.bench import bench_training, kind_of
+from hymo.training.bench import bench_training, floors, kind_of
 from hymo.training.run import open_run
 
 SMALL = ["training.micro_batch_size=2", "training.seq_len=64", "scheduler.total_steps=40", "run.device=cpu"]
@@ -29,9 +31,9 @@ def test_figures_belong_together_and_the_losses_are_the_trainers(data: Path, tmp
     config = load_config("hymo_tiny", [*SMALL, f"run.data={data}", f"run.output_dir={tmp_path}"])
     result = bench_training(config, seconds=1e-6, warmup=3)
     assert (result.steps, result.warmup_steps, result.tokens_per_step) == (1, 3, 128)
-    assert result.tokens_per_second == pytest.approx(result.steps * 128 / result.seconds)
+    assert result.tok_per_s == pytest.approx(result.steps * 128 / result.seconds)
     assert result.ms_per_step == pytest.approx(1e3 * result.seconds / result.steps)
-    assert (result.mfu, result.peak_memory_gb, result.parts_ms) == (None, None, {})
+    assert (result.mfu, result.peak_gib, result.breakdown_ms) == (None, None, {})
     assert list(tmp_path.iterdir()) == []
 
     with open_run(config) as trainer:
@@ -47,6 +49,17 @@ def test_what_cannot_be_measured_is_refused(data: Path, change: str, words: str)
     config = load_config("hymo_tiny", [*SMALL, f"run.data={data}", change])
     with pytest.raises(UsageError, match=words):
         bench_training(config, seconds=1e-6, warmup=3)
+
+
+def test_floors_of_the_flagship() -> None:
+    """By hand: 24 GDN blocks of 40 heads of 32 x 32, bf16; three heads of 64,256 logits."""
+    config = load_config("hymo_750m")
+    found = floors(config, 1_000_000, device("h200"))
+    assert found["recurrence"] == pytest.approx(1e9 * 24 * 11 * 1280 * 2 / 4.8e12)
+    assert found["cross-entropy"] == pytest.approx(1e9 * 3 * 64_256 * 4 / 4.8e12)
+    whole = flops_per_token(config.model, 4096)
+    assert found["matrix products"] + found["attention"] == pytest.approx(1e9 * whole / 989e12)
+    assert floors(config, 1_000_000, None) == {}
 
 
 @pytest.mark.parametrize(

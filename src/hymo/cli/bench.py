@@ -54,23 +54,27 @@ def train(
         print_json(result.to_dict())
         return
     rows = [
-        ("tokens per second", count(round(result.tokens_per_second))),
+        ("tokens per second", count(round(result.tok_per_s))),
         ("milliseconds per step", f"{result.ms_per_step:,.1f}"),
         ("tokens per step", f"{result.tokens_per_step:,}"),
-        ("micro-batches", f"{result.micro_batches} of {result.micro_batch_size} x {result.seq_len:,}"),
+        ("micro-batches", f"{result.micro_batches} of {result.micro_batch} x {result.seq_len:,}"),
         ("steps measured", f"{result.steps} in {result.seconds:.1f} s after {result.warmup_seconds:.1f} s of warm-up"),
         ("loss", f"{result.loss_first:.3f} to {result.loss_last:.3f}"),
     ]
     if result.mfu is not None:
         rows.append(("utilisation of the bf16 peak", f"{100 * result.mfu:.1f} %"))
-    if result.peak_memory_gb is not None:
-        rows.append(("peak memory", f"{result.peak_memory_gb:.1f} GB"))
-    where = result.device if result.ranks == 1 else f"{result.ranks} x {result.device}"
+    if result.peak_gib is not None:
+        rows.append(("peak memory", f"{result.peak_gib:.1f} GiB"))
+    where = result.device if result.gpus == 1 else f"{result.gpus} x {result.device}"
     print_table(f"{result.config} on {where}", ("item", "value"), rows)
-    if result.parts_ms:
-        parts = [(name, f"{ms:,.2f}", f"{100 * ms / result.ms_per_step:.1f}") for name, ms in result.parts_ms.items()]
-        parts.append(("waiting for launches", f"{result.idle_ms or 0:,.2f}", ""))
-        print_table("one step by kind of kernel", ("kind", "ms", "%"), parts)
+    if result.breakdown_ms:
+        floors = {kind: f"{ms:,.2f}" for kind, ms in result.floors_ms.items()}
+        parts = [
+            (kind, f"{ms:,.2f}", f"{100 * ms / result.ms_per_step:.1f}", floors.get(kind, ""))
+            for kind, ms in result.breakdown_ms.items()
+        ]
+        parts.append(("waiting for launches", f"{result.idle_ms or 0:,.2f}", "", ""))
+        print_table("one step by kind of kernel", ("kind", "ms", "%", "floor, ms"), parts)
 
 
 @app.command

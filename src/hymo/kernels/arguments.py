@@ -59,16 +59,31 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, total: int) -> None:
         )
 
 
+def on_device(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without waiting for what the device still does: from pinned memory."""
+    if device.type != "cuda" or x.is_cuda:
+        return x.to(device)
+    return x.pin_memory().to(device, non_blocking=True)
+
+
 def boundaries_on(cu_seqlens: Tensor, device: torch.device) -> Tensor:
     """Boundaries that `check_cu_seqlens` has passed on the host, as int32 on a device: kernels there trust them.
 
-    The copy starts from pinned memory, so that the host does not wait for the device.
+    They are copied once, whoever asks.
     """
     if device.type != "cuda" or cu_seqlens.is_cuda:
         return cu_seqlens
-    moved = cu_seqlens.to(torch.int32).pin_memory().to(device, non_blocking=True)
+    key, version = id(cu_seqlens), int(cu_seqlens._version)
+    known = _boundaries.get(key)
+    if known is not None and known[0]() is cu_seqlens and known[1] == version and known[2].device == device:
+        return known[2]
+    moved = on_device(cu_seqlens.to(torch.int32), device)
     _new(moved)
+    _boundaries[key] = weakref.ref(cu_seqlens, lambda _: _boundaries.pop(key, None)), version, moved
     return moved
+
+
+_boundaries: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
 
 
 _checked: dict[int, tuple[weakref.ref[Tensor], int]] = {}

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from hymo.kernels.arguments import check_cu_seqlens
+from hymo.kernels.cudnn_attention import cudnn_obstacle, packed_attention_cudnn
 
 
 def document_attention(
@@ -39,8 +40,9 @@ def document_attention(
     Returns:
         (B, T, Hq, dv).
 
-    On a GPU in half precision all documents are one call of a flash kernel. Elsewhere neighbouring documents of equal
-    length are one batch of `scaled_dot_product_attention`.
+    On a GPU in half precision all documents are one call: of cuDNN's ragged kernel where `cudnn_obstacle` names
+    nothing, else of flash attention. Elsewhere neighbouring documents of equal length are one batch of
+    `scaled_dot_product_attention`.
     """
     if cu_seqlens is None:
         return _causal(q, k, v, scale)
@@ -53,6 +55,13 @@ def document_attention(
         q_run, k_run, v_run = (x[0, start : start + count * length].unflatten(0, (count, length)) for x in (q, k, v))
         outputs.append(_causal(q_run, k_run, v_run, scale).flatten(0, 1))
     return torch.cat(outputs)[None]
+
+
+def _cudnn_obstacle(device: torch.device) -> str:
+    return cudnn_obstacle(device)
+
+
+torch.compiler.assume_constant_result(_cudnn_obstacle)
 
 
 def _runs(bounds: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -68,6 +77,8 @@ def _runs(bounds: Sequence[int]) -> list[tuple[int, int, int]]:
 
 def _packed(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens: Tensor, longest: int) -> Tensor:
     """Causal attention of all documents, (tokens, heads, width) each."""
+    if max(q.shape[-1], v.shape[-1]) <= 128 and not _cudnn_obstacle(q.device):
+        return packed_attention_cudnn(q, k, v, cu_seqlens, longest, scale)[0]
     known = inspect.signature(varlen_attn).parameters  # torch 2.11 to 2.13 differ
     options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
     if "scale" in known:

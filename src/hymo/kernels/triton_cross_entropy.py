@@ -9,27 +9,68 @@ from torch import Tensor
 
 from hymo.kernels.triton_common import LOG2E
 
+COLUMNS, WARPS = 2048, 8
+"""Columns of a row that a program takes at a time, and its warps."""
+BOUNDED = 64.0
+"""Largest softcap whose exponentials can be summed without taking their maximum off first: V e^64 fits fp32."""
+
 
 @triton.jit
-def _tanh(x):
-    """tanh by one exponential of a number <= 0; the device has an instruction, but it keeps 11 bits only."""
-    e = tl.exp2(tl.abs(x) * (-2.0 * LOG2E))
-    return tl.where(x < 0, -1.0, 1.0) * (1.0 - e) / (1.0 + e)
+def _bend(x, steepness):
+    """tanh(x / c) for a steepness of 2 log2(e) / c, by one exponential and one reciprocal root.
+
+    The device has an instruction for tanh, but it keeps 11 bits only. This is off by 2e-7 at most, as much as the
+    capped logits are rounded by; an exponential that overflows gives the limit 1.
+    """
+    root = tl.rsqrt(1.0 + tl.exp2(x * steepness))
+    return 1.0 - 2.0 * root * root
+
+
+@triton.jit
+def _load(logits, places, vocabulary, softcap, steepness, CAPPED: tl.constexpr, MASKED: tl.constexpr):
+    """Capped logits of a block in fp32 and the slope of the cap; -inf beyond the vocabulary."""
+    if MASKED:
+        x = tl.load(logits + places, mask=places < vocabulary, other=float("-inf")).to(tl.float32)
+    else:
+        x = tl.load(logits + places).to(tl.float32)
+    slope = 1.0
+    if CAPPED:
+        bent = _bend(x, steepness)
+        slope = 1.0 - bent * bent
+        x = softcap * bent
+        if MASKED:
+            x = tl.where(places < vocabulary, x, float("-inf"))
+    return x, slope
+
+
+@triton.jit
+def _sum(total, peak, x, BOUNDED: tl.constexpr):
+    """Running sums of exponentials relative to a running maximum, which a bound makes needless."""
+    if BOUNDED:
+        total += tl.exp2(x * LOG2E)
+    else:
+        above = tl.maximum(peak, tl.max(x, 0))
+        total = total * tl.exp2((peak - above) * LOG2E) + tl.exp2((x - above) * LOG2E)
+        peak = above
+    return total, peak
 
 
 @triton.jit
 def softcap_cross_entropy(
     logits, targets, losses, softcap, vocabulary, row_stride, ignored,
-    BLOCK: tl.constexpr, CAPPED: tl.constexpr, GRADIENT: tl.constexpr,
+    BLOCK: tl.constexpr, CAPPED: tl.constexpr, BOUNDED: tl.constexpr, GRADIENT: tl.constexpr,
 ):  # fmt: skip
     """One row of logits per program: its loss, and in place of its logits their gradient.
 
-    The log-sum-exp takes one pass with a running maximum, the gradient a second one over a row that is still in cache.
+    The log-sum-exp takes one pass, with a running maximum unless the cap bounds the logits (a maximum over the program
+    in every block costs more than the arithmetic); the gradient a second one over a row that is still in cache. Only
+    the last block is masked.
     """
     row = tl.program_id(0).to(tl.int64)
     logits += row * row_stride
     target = tl.load(targets + row)
     columns = tl.arange(0, BLOCK)
+    whole = vocabulary // BLOCK * BLOCK
     if target == ignored:
         tl.store(losses + row, 0.0)
         if GRADIENT:
@@ -39,31 +80,32 @@ def softcap_cross_entropy(
     else:
         peak = float("-inf")
         total = tl.zeros((BLOCK,), tl.float32)
-        for start in range(0, vocabulary, BLOCK):
-            inside = start + columns < vocabulary
-            x = tl.load(logits + start + columns, mask=inside, other=float("-inf")).to(tl.float32)
-            if CAPPED:
-                x = tl.where(inside, softcap * _tanh(x / softcap), float("-inf"))
-            above = tl.maximum(peak, tl.max(x, 0))
-            total = total * tl.exp2((peak - above) * LOG2E) + tl.exp2((x - above) * LOG2E)
-            peak = above
-        lse = peak + tl.log(tl.sum(total, 0))
+        steepness = 2.0 * LOG2E / softcap if CAPPED else 0.0
+        for start in range(0, whole, BLOCK):
+            x, _ = _load(logits, start + columns, vocabulary, softcap, steepness, CAPPED, False)
+            total, peak = _sum(total, peak, x, BOUNDED)
+        if whole < vocabulary:
+            x, _ = _load(logits, whole + columns, vocabulary, softcap, steepness, CAPPED, True)
+            total, peak = _sum(total, peak, x, BOUNDED)
+        lse = tl.log(tl.sum(total, 0))
+        if not BOUNDED:
+            lse += peak
         known = (target >= 0) & (target < vocabulary)  # a target that does not exist makes the loss NaN
         hit = tl.load(logits + target, mask=known, other=float("nan")).to(tl.float32)
         if CAPPED:
-            hit = softcap * _tanh(hit / softcap)
+            hit = softcap * _bend(hit, steepness)
         tl.store(losses + row, lse - hit)
         if GRADIENT:
-            for start in range(0, vocabulary, BLOCK):
-                inside = start + columns < vocabulary
-                x = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32)
-                slope = 1.0
-                if CAPPED:
-                    bent = _tanh(x / softcap)
-                    slope = 1.0 - bent * bent
-                    x = softcap * bent
-                grad = tl.exp2((x - lse) * LOG2E) - tl.where(start + columns == target, 1.0, 0.0)
-                tl.store(logits + start + columns, (grad * slope).to(logits.dtype.element_ty), mask=inside)
+            for start in range(0, whole, BLOCK):
+                places = start + columns
+                x, slope = _load(logits, places, vocabulary, softcap, steepness, CAPPED, False)
+                grad = (tl.exp2((x - lse) * LOG2E) - tl.where(places == target, 1.0, 0.0)) * slope
+                tl.store(logits + places, grad.to(logits.dtype.element_ty))
+            if whole < vocabulary:
+                places = whole + columns
+                x, slope = _load(logits, places, vocabulary, softcap, steepness, CAPPED, True)
+                grad = (tl.exp2((x - lse) * LOG2E) - tl.where(places == target, 1.0, 0.0)) * slope
+                tl.store(logits + places, grad.to(logits.dtype.element_ty), mask=places < vocabulary)
 
 
 def cross_entropy_in_place(logits: Tensor, targets: Tensor, softcap: float, ignored: int, gradient: bool) -> Tensor:
@@ -73,9 +115,9 @@ def cross_entropy_in_place(logits: Tensor, targets: Tensor, softcap: float, igno
     """
     rows, vocabulary = logits.shape
     losses = logits.new_empty((rows,), dtype=torch.float32)
-    block = min(8192, triton.next_power_of_2(vocabulary))
+    block = min(COLUMNS, triton.next_power_of_2(vocabulary))
     softcap_cross_entropy[(rows,)](
         logits, targets, losses, softcap, vocabulary, logits.stride(0), ignored,
-        BLOCK=block, CAPPED=softcap > 0, GRADIENT=gradient, num_warps=8,
+        BLOCK=block, CAPPED=softcap > 0, BOUNDED=0 < softcap <= BOUNDED, GRADIENT=gradient, num_warps=WARPS,
     )  # fmt: skip
     return losses

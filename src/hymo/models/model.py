@@ -18,7 +18,7 @@ from hymo.core.config import HyMoConfig, ModelConfig
 from hymo.core.errors import UsageError
 from hymo.core.roles import Role
 from hymo.kernels import linear_cross_entropy
-from hymo.kernels.arguments import boundaries_on, check_cu_seqlens
+from hymo.kernels.arguments import boundaries_on, check_cu_seqlens, on_device
 from hymo.kernels.cross_entropy import IGNORE_INDEX, softcapped_logits
 from hymo.models.context import SequenceContext
 from hymo.models.gdn import GatedDeltaNetBlock
@@ -236,7 +236,7 @@ class HyMo(nn.Module):
                 raise UsageError(f"cu_seqlens: every row start (each {length} tokens) must be a document boundary.")
             lengths = bounds.diff()
             positions = torch.arange(tokens.numel()) - torch.repeat_interleave(bounds[:-1], lengths)
-            positions, largest = _moved(positions.view(rows, length), tokens.device), int(lengths.max()) - 1
+            positions, largest = on_device(positions.view(rows, length), tokens.device), int(lengths.max()) - 1
             cu_seqlens = boundaries_on(cu_seqlens, tokens.device)
         return SequenceContext(
             self.rope_mla(positions, largest),
@@ -339,11 +339,6 @@ def _compile_forward(module: nn.Module, **options: Any) -> None:
         return (compiled if trains else plain)(x, context, *cache)
 
     module.forward = forward
-
-
-def _moved(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device, without waiting for what the device still does."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def build_hymo(config: HyMoConfig | ModelConfig, seed: int | None = None, device: str | torch.device = "cpu") -> HyMo:

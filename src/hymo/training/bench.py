@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from hymo.core.accounting import flops_per_token
+from hymo.core.accounting import attention_flops, flops_per_token, used_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
-from hymo.core.hardware import match_device
+from hymo.core.hardware import Device, match_device
 from hymo.data import load_tokenizer, open_split
 from hymo.training.ranks import ALONE, Ranks
 from hymo.training.run import training_loader
@@ -27,7 +27,7 @@ from hymo.training.trainer import Trainer
 KINDS = {
     "communication": r"nccl",
     "recurrence": r"^(states|scan|summarise(_gradient)?|forward|backward)$",
-    "attention": r"flash|fmha|cudnn.*sdpa|sdpa|attention",
+    "attention": r"flash|fmha|cudnn|sdpa|attention",
     "cross-entropy": r"cross_entropy",
     "matrix products": r"gemm|nvjet|cutlass|cublas|sm90_xmma|splitKreduce|grouped",
     "sorting and counting": r"sort|radix|histogram|bincount|scan_kernel|cumsum",
@@ -45,11 +45,16 @@ class StepTiming:
     """
 
     config: str
+    impl: str
     device: str
-    ranks: int
-    tokens_per_step: int
-    micro_batch_size: int
+    gpus: int
+    """Ranks, whatever they run on."""
+    micro_batch: int
+    """Sequences of a forward pass."""
     micro_batches: int
+    """Forward passes of a rank per step."""
+    tokens_per_step: int
+    optimizer: str
     seq_len: int
     mtp_depth: int
     param_dtype: str
@@ -60,14 +65,16 @@ class StepTiming:
     warmup_steps: int
     warmup_seconds: float
     ms_per_step: float
-    tokens_per_second: float
+    tok_per_s: float
     flops_per_token: float
     mfu: float | None
-    peak_memory_gb: float | None
+    peak_gib: float | None
     loss_first: float
     loss_last: float
-    parts_ms: dict[str, float] = field(default_factory=dict)
+    breakdown_ms: dict[str, float] = field(default_factory=dict)
     """Milliseconds of device time per step by kind of kernel; empty without a CUDA device."""
+    floors_ms: dict[str, float] = field(default_factory=dict)
+    """Least time that arithmetic or memory traffic of a kind takes by the device's data sheet, see `floors`."""
     idle_ms: float | None = None
     """What of the profiled step no kernel covers: launches the device waited for."""
 
@@ -119,10 +126,12 @@ def bench_training(
     rate = done * tokens / elapsed
     result = StepTiming(
         config=config.run.name,
+        impl="hymo",
         device=name,
-        ranks=ranks.size,
+        gpus=ranks.size,
         tokens_per_step=tokens,
-        micro_batch_size=cfg.micro_batch_size,
+        optimizer="AdamW" if trainer.optimizers.normuon is None else "NorMuon + AdamW",
+        micro_batch=cfg.micro_batch_size,
         micro_batches=cfg.grad_accum_steps * cfg.dp_size // ranks.size,
         seq_len=cfg.seq_len,
         mtp_depth=config.model.mtp_depth,
@@ -134,16 +143,40 @@ def bench_training(
         warmup_steps=warmup,
         warmup_seconds=warmed,
         ms_per_step=1e3 * elapsed / done,
-        tokens_per_second=rate,
+        tok_per_s=rate,
         flops_per_token=flops,
         mfu=rate * flops / hardware.peak / ranks.size if hardware is not None and hardware.peak else None,
-        peak_memory_gb=torch.cuda.max_memory_allocated() / 1e9 if cuda else None,
+        peak_gib=torch.cuda.max_memory_allocated() / 2**30 if cuda else None,
         loss_first=first,
         loss_last=last,
     )
     if breakdown and cuda:
-        result.parts_ms, result.idle_ms = _breakdown(trainer)
+        result.floors_ms = floors(config, tokens // ranks.size, hardware)
+        result.breakdown_ms, result.idle_ms = _breakdown(trainer)
     return result
+
+
+def floors(config: HyMoConfig, tokens: int, hardware: Device | None) -> dict[str, float]:
+    """Least milliseconds of a step of `tokens` on one device for four kinds of kernel; empty for an unknown device.
+
+    Matrix products and attention: their arithmetic at the peak (6 per parameter used, attention three times forward).
+    Cross-entropy: every logit written once as a gradient and read once. Recurrence: keys, queries, values and outputs
+    once forward, those and their gradients once backward.
+    """
+    if hardware is None or hardware.peak is None or hardware.bandwidth is None:
+        return {}
+    model = config.model
+    blocks = model.n_layers - len(model.mla_layers)
+    width = model.gdn_d_inner // model.gdn_headdim * model.gdn_d_state
+    numbers = blocks * (2 * width + 2 * model.gdn_d_inner + 2 * (2 * width + model.gdn_d_inner) + model.gdn_d_inner)
+    element = 4 if config.training.param_dtype == "float32" else 2
+    work = {
+        "matrix products": 6 * used_per_token(model, training=True) / hardware.peak,
+        "attention": 3 * attention_flops(model, config.training.seq_len) / hardware.peak,
+        "cross-entropy": 2 * element * model.vocab_size * (1 + model.mtp_depth) / hardware.bandwidth,
+        "recurrence": element * numbers / hardware.bandwidth,
+    }
+    return {kind: 1e3 * tokens * seconds for kind, seconds in work.items()}
 
 
 def _sync(trainer: Trainer) -> None:

@@ -34,8 +34,9 @@ class Gradients:
     def clip(self, limit: float) -> Tensor:
         """Scale to the limit (0: none) if the norm is finite; returns the norm before."""
         norm = self.norm()
-        if limit and bool(norm.isfinite()):
-            torch._foreach_mul_(list(self._found().values()), torch.clamp(limit / (norm + 1e-6), max=1.0))
+        if limit:  # without a branch on the norm, for which the host would wait
+            scale = torch.where(norm.isfinite(), torch.clamp(limit / (norm + 1e-6), max=1.0), 1.0)
+            torch._foreach_mul_(list(self._found().values()), scale)
         return norm
 
     def first_not_finite(self) -> str | None:

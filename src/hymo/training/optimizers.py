@@ -65,15 +65,15 @@ class Optimizers:
         """
         before = [[p.clone() for p in group["params"]] for group in self.groups]
         self.step()
-        ratios = {}
+        ratios = []
         kinds = [(o, "normuon" if o is self.normuon else "adamw") for o in self]
         labels = [f"{kind}.{group['name']}" for o, kind in kinds for group in o.param_groups]
-        for label, group, old in zip(labels, self.groups, before, strict=True):
+        for group, old in zip(self.groups, before, strict=True):
             weight = global_norm(group["param_names"], old, self._shards, self._ranks)
             torch._foreach_sub_(old, group["params"])
             update = global_norm(group["param_names"], old, self._shards, self._ranks)
-            ratios[label] = float(torch.where(weight > 0, update / weight, 0.0))
-        return ratios
+            ratios.append(torch.where(weight > 0, update / weight, 0.0))
+        return dict(zip(labels, torch.stack(ratios).tolist(), strict=True))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients."""

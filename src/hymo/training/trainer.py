@@ -22,6 +22,7 @@ from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
 from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
+from hymo.kernels.arguments import on_device
 from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
@@ -253,12 +254,9 @@ class Trainer:
         for i, window in enumerate(windows):
             last = i == len(windows) - 1
             self.copy.begin(last)
-            on_device = Window(
-                window.inputs.to(self.device, non_blocking=True),
-                window.targets.to(self.device, non_blocking=True),
-                window.cu_seqlens,
-            )
-            sums = model.loss_sums(on_device, telemetry=record if i == 0 else None)
+            inputs, labels = (on_device(x, self.device) for x in (window.inputs, window.targets))
+            moved = Window(inputs, labels, window.cu_seqlens)
+            sums = model.loss_sums(moved, telemetry=record if i == 0 else None)
             means = {name: value / totals[name] for name, value in sums.items()}
             model.weighted_total(means, self._mtp_scale()).backward()
             self.copy.collect_gradients(last)
@@ -269,8 +267,10 @@ class Trainer:
             losses = dict(zip(losses, together, strict=True))
             self._sum_counts()
         norm = self._clip()
-        result = {f"train/{'loss' if n == 'main' else n}": float(v) for n, v in losses.items()}
-        result["train/grad_norm"] = float(norm)
+        # The one place of a step where the host waits for the device: what it reads decides whether the step counts.
+        *values, read = torch.stack([*losses.values(), norm.to(next(iter(losses.values())).dtype)]).tolist()
+        result = {f"train/{'loss' if n == 'main' else n}": v for n, v in zip(losses, values, strict=True)}
+        result["train/grad_norm"] = read
         if not math.isfinite(result["train/grad_norm"]) or not all(map(math.isfinite, result.values())):
             self._skip(self._not_finite(result))
             return result, 0
@@ -350,7 +350,8 @@ class Trainer:
             report = getattr(module, "telemetry", None)
             if callable(report):
                 values |= report()
-        return {name: float(value) for name, value in values.items()}
+        together = torch.stack([value.detach().to(self.device, torch.float32).reshape(()) for value in values.values()])
+        return dict(zip(values, together.tolist(), strict=True))
 
     def _validate(self, stop: StopRequest | AgreedStop) -> None:
         assert self.validation is not None

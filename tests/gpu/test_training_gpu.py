@@ -1,0 +1,122 @@
+"""The training step on a GPU: what it computes against eager fp32, what the host waits for, what memory does."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hymo.core.load import load_config
+from hymo.data import ByteTokenizer, sample_paths
+from hymo.kernels.arguments import on_device
+from hymo.models import Window
+from hymo.training import Trainer
+from hymo.training.batches import to_window
+
+pytestmark = pytest.mark.gpu
+TWIN = ["model.n_layers=4", "model.mla_layers=[0]", "training.dp_size=1", "run.device=cuda", "run.tokenizer=byte"]
+"""Four layers of the flagship's width."""
+STABLE = ["scheduler.total_steps=20000", "scheduler.warmup_frac=0.002", "scheduler.stable_frac=0.9"]
+
+
+def batches(rows: int, length: int, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Random windows of the packaged text, cut into documents at random places."""
+    text = ByteTokenizer().encode(sample_paths()["train"].read_bytes())
+    rng = np.random.default_rng(seed)
+    while True:
+        starts = rng.integers(0, len(text) - length - 1, rows)
+        tokens = np.stack([text[start : start + length + 1] for start in starts]).astype(np.int64)
+        inside = rng.integers(1, rows * (length + 1), 2 * rows)
+        bounds = np.unique(np.concatenate([np.arange(rows + 1) * (length + 1), inside]))
+        yield {"tokens": tokens, "cu_seqlens": bounds.astype(np.int32)}
+
+
+def take(trainer: Trainer) -> dict[str, float]:
+    return trainer.take_step(trainer.next_windows())[0]
+
+
+@pytest.fixture(scope="module")
+def small() -> Trainer:
+    """A trainer past compilation."""
+    shape = [*TWIN, "training.micro_batch_size=2", "training.grad_accum_steps=4", "training.seq_len=512"]
+    trainer = Trainer(load_config("hymo_750m", [*shape, *STABLE]), batches(2, 512))
+    for _ in range(2):
+        take(trainer)
+    return trainer
+
+
+def test_the_host_waits_once_a_step_and_nothing_is_compiled_again(small: Trainer) -> None:
+    compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    steps = 5
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(steps):
+                take(small)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waits = [f"{w.filename}:{w.lineno}" for w in seen if "synchroniz" in str(w.message)]
+    assert len(waits) == steps, waits  # losses and the norm of the gradient, which decide whether the step counts
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled
+
+
+def test_memory_is_flat_over_200_micro_batches(small: Trainer) -> None:
+    held = []
+    for _ in range(50):
+        take(small)
+        held.append(torch.cuda.memory_allocated())
+    assert max(held[10:]) == min(held[10:]), held
+
+
+def test_twenty_steps_follow_eager_fp32() -> None:
+    shape = [*TWIN, "training.micro_batch_size=2", "training.grad_accum_steps=1", "training.seq_len=2048"]
+    fast = Trainer(load_config("hymo_750m", [*shape, *STABLE]), batches(2, 2048))
+    for _ in range(200):
+        take(fast)
+    plain = ["training.param_dtype=float32", "training.torch_compile_gdn=false"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HYMO_KERNELS", "chunked")
+        reference = Trainer(
+            load_config("hymo_750m", [*shape, *STABLE, *plain]), batches(2, 2048, 1), model=copy.deepcopy(fast.master)
+        )
+        for ours, theirs in zip(reference.optimizers, fast.optimizers, strict=True):
+            ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+        reference.step = fast.step
+        fast._stream = batches(2, 2048, 1)
+        names = {name: group["name"] for group in fast.optimizers.groups for name in group["param_names"]}
+        found = [gradients(trainer, names) for trainer in (fast, reference)]
+        for name, want in found[1].items():
+            error = float((found[0][name] - want).norm() / want.norm())
+            print(f"gradient of {name}: {error:.2e} relative")
+            assert error < 5e-2, (name, error)
+        for step in range(20):
+            got, want = take(fast), take(reference)
+            difference = abs(got["train/loss"] - want["train/loss"]) / want["train/loss"]
+            print(f"step {step}: {got['train/loss']:.5f} {want['train/loss']:.5f} {difference:.1e}")
+            assert difference < 1e-2, (step, got, want)
+
+
+def gradients(trainer: Trainer, names: dict[str, str]) -> dict[str, torch.Tensor]:
+    """Gradients of one batch by parameter group, as vectors; weights stay."""
+    batch = to_window(next(batches(2, 2048, 2)), trainer.config.model.vocab_size, "test")
+    window = Window(*(on_device(x, trainer.device) for x in batch[:2]), batch.cu_seqlens)
+    model = trainer.copy.model
+    sums = model.loss_sums(window)
+    counts = model.target_counts(batch)
+    model.weighted_total({name: value / max(1, counts[name]) for name, value in sums.items()}).backward()
+    trainer.copy.collect_gradients(True)
+    groups: dict[str, list[torch.Tensor]] = {}
+    for name, parameter in trainer.master.named_parameters():
+        if parameter.grad is not None:
+            groups.setdefault(names[name], []).append(parameter.grad.flatten().clone())
+        parameter.grad = None
+    for module in trainer.master.modules():
+        if callable(forget := getattr(module, "discard_step", None)):
+            forget()
+    return {name: torch.cat(parts) for name, parts in groups.items()}
