@@ -21,7 +21,12 @@ from hymo.training.batches import to_window
 pytestmark = pytest.mark.gpu
 TWIN = ["model.n_layers=4", "model.mla_layers=[0]", "training.dp_size=1", "run.device=cuda", "run.tokenizer=byte"]
 """Four layers of the flagship's width."""
-STABLE = ["scheduler.total_steps=20000", "scheduler.warmup_frac=0.002", "scheduler.stable_frac=0.9", "scheduler.decay_frac=0.098"]
+STABLE = [
+    "scheduler.total_steps=20000",
+    "scheduler.warmup_frac=0.002",
+    "scheduler.stable_frac=0.9",
+    "scheduler.decay_frac=0.098",
+]
 
 
 def batches(rows: int, length: int, seed: int = 0) -> Iterator[dict[str, Any]]:
