@@ -238,6 +238,8 @@ class HyMo(nn.Module):
             positions = torch.arange(tokens.numel()) - torch.repeat_interleave(bounds[:-1], lengths)
             positions, largest = on_device(positions.view(rows, length), tokens.device), int(lengths.max()) - 1
             cu_seqlens = boundaries_on(cu_seqlens, tokens.device)
+            if cu_seqlens.is_cuda:  # where blocks are compiled: once for any number of documents
+                torch._dynamo.maybe_mark_dynamic(cu_seqlens, 0)
         return SequenceContext(
             self.rope_mla(positions, largest),
             self.rope_gdn(positions, largest),

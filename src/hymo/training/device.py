@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from hymo.core.config import HyMoConfig
@@ -45,6 +47,8 @@ def resolve_device(name: str) -> torch.device:
         name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
     if not present[name]:
         raise UsageError(f"run.device: no {name} device here. Use auto or cpu.")
+    if name == "cuda":
+        _let_memory_grow()
     if name != "cuda" or launched_ranks() == 1:
         return torch.device(name)
     if local_rank() >= torch.cuda.device_count():
@@ -53,3 +57,13 @@ def resolve_device(name: str) -> torch.device:
             f"{torch.cuda.device_count()}. Start as many ranks."
         )
     return torch.device("cuda", local_rank())
+
+
+def _let_memory_grow() -> None:
+    """Let PyTorch's allocator extend its blocks instead of taking new ones, unless the environment says otherwise.
+
+    Buffers by the number of documents differ in every micro-batch. In fixed blocks they leave holes, and a device that
+    is nearly full is then waited for while blocks are given back.
+    """
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
