@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -105,6 +106,28 @@ def test_twenty_steps_follow_eager_fp32() -> None:
             difference = abs(got["train/loss"] - want["train/loss"]) / want["train/loss"]
             print(f"step {step}: {got['train/loss']:.5f} {want['train/loss']:.5f} {difference:.1e}")
             assert difference < 1e-2, (step, got, want)
+
+
+@pytest.mark.parametrize("switch", ["torch_compile_gdn", "cuda_graphs_mla", "moe_mixed_precision"])
+def test_a_switch_changes_speed_only(switch: str) -> None:
+    """Losses of eight steps with a switch and without it; experts in fp32 need a model in fp32 to differ."""
+    dtype = "float32" if switch == "moe_mixed_precision" else "bfloat16"
+    shape = [*TWIN, "training.micro_batch_size=2", "training.grad_accum_steps=2", "training.seq_len=1024"]
+    found = []
+    for on in (False, True):
+        flags = [f"training.{switch}={str(on).lower()}", f"training.param_dtype={dtype}"]
+        trainer = Trainer(load_config("hymo_750m", [*shape, *STABLE, *flags]), batches(2, 1024))
+        losses, began = [], 0.0
+        for step in range(8):
+            if step == 4:
+                torch.cuda.synchronize()
+                began = time.perf_counter()
+            losses.append(take(trainer)["train/loss"])
+        torch.cuda.synchronize()
+        print(f"{switch} {'on' if on else 'off'}: {1e3 * (time.perf_counter() - began) / 4:.1f} ms a step, {losses}")
+        found.append(losses)
+    for off, on in zip(*found, strict=True):
+        assert abs(on - off) < 1e-3 * off
 
 
 def gradients(trainer: Trainer, names: dict[str, str]) -> dict[str, torch.Tensor]:

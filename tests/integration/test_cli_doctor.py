@@ -27,11 +27,19 @@ def test_versions_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(found["devices"]) == 1 + torch.cuda.device_count()
     names = {path["name"] for path in found["fast_paths"]}
     kernels = {f"Triton {name}" for name in ("gated_linear", "gated_delta", "linear_cross_entropy")}
-    assert names == {*kernels, "torch.compile", "CUDA graphs", "bf16", "grouped_mm", "several ranks"}
+    assert names == {
+        *kernels,
+        "torch.compile",
+        "CUDA graphs",
+        "cuDNN packed attention",
+        "bf16",
+        "grouped_mm",
+        "several ranks",
+    }
     assert all(path["reason"] for path in found["fast_paths"])
     if not torch.cuda.is_available():
         off = {path["name"]: path["reason"] for path in found["fast_paths"] if not path["on"]}
-        assert {*kernels, "CUDA graphs", "grouped_mm"} <= set(off)
+        assert {*kernels, "CUDA graphs", "cuDNN packed attention", "grouped_mm"} <= set(off)
         assert off["Triton gated_linear"] == "chunked PyTorch: no CUDA device"
         assert "CUDA" in off["grouped_mm"]
 

@@ -21,7 +21,7 @@ from hymo.core.files import write_text
 from hymo.core.load import derive_config
 from hymo.data import sample_paths
 from hymo.models.checkpoint import find_checkpoint
-from hymo.training.device import flags_without_effect
+from hymo.training.device import compute_dtype, without_effect
 from hymo.training.metrics import EVENTS, read_jsonl
 from hymo.training.run import open_run, run_folder
 from hymo.training.view import RunView
@@ -96,26 +96,32 @@ def test_the_commit_of_somebody_elses_repository_is_not_ours(tmp_path: Path) -> 
     assert done.stdout == "''\n"
 
 
-def test_cuda_flags_that_do_nothing_yet_are_told_once(
+def test_what_a_device_cannot_do_is_told_once_and_done_otherwise(
     small: HyMoConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    every = ["training.cuda_graphs_mla", "training.moe_mixed_precision"]
-    one = derive_config(small, training={"torch_compile_gdn": False, "moe_mixed_precision": False})
-    assert flags_without_effect(small, cuda) == every
-    assert flags_without_effect(one, cuda) == every[:1]
-    assert flags_without_effect(small, cpu) == []
-    config = derive_config(small, scheduler={"total_steps": 2})
-    flags: list[str]
-    for name, flags in (("quiet", []), ("told", every)):
-        if flags:
-            monkeypatch.setattr("hymo.training.trainer.flags_without_effect", lambda config, device: every)
-        with open_run(derive_config(config, run={"name": name}), [RunView(2, name)]) as trainer:
-            trainer.train()
-            events = read_jsonl(run_folder(trainer.config) / EVENTS)
-        told = [event["flags"] for event in events if event["kind"] == "without_effect"]
-        assert told == ([", ".join(flags)] if flags else [])
-        assert capsys.readouterr().err.count("without effect: flags training.cuda_graphs_mla") == bool(flags)
+    """A T4 has no bf16 units, a Mac before macOS 14 neither: the capability checks are simulated."""
+    half = derive_config(small, training={"param_dtype": "bfloat16"}, scheduler={"total_steps": 2})
+    eager = derive_config(small, training={"torch_compile_gdn": False, "moe_mixed_precision": False})
+    cuda, mps, cpu = (torch.device(kind) for kind in ("cuda", "mps", "cpu"))
+    for able in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, able=able: able)
+        monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor, able=able: able)
+        lacking = [] if able else ["training.param_dtype", "training.moe_mixed_precision"]
+        assert list(without_effect(half, cuda)) == lacking
+        assert list(without_effect(half, mps)) == lacking[:1]
+        for device in (cuda, mps):
+            assert compute_dtype(half, device) is (torch.bfloat16 if able else torch.float32)
+    assert without_effect(half, cpu) == {}
+    assert compute_dtype(half, cpu) is torch.bfloat16
+    assert list(without_effect(eager, cuda)) == ["training.cuda_graphs_mla"]
+    assert "gathered" in without_effect(small, cuda, ranks=2)["training.cuda_graphs_mla"]
+    monkeypatch.setattr("hymo.training.device.has_bf16", lambda device: False)
+    with open_run(derive_config(half, run={"name": "told"}), [RunView(2, "told")]) as trainer:
+        assert {p.dtype for p in trainer.copy.model.parameters()} == {torch.float32}
+        trainer.train()
+        events = read_jsonl(run_folder(trainer.config) / EVENTS)
+    assert [event["field"] for event in events if event["kind"] == "without_effect"] == ["training.param_dtype"]
+    assert capsys.readouterr().err.count("computing in float32") == 1
 
 
 def test_a_full_disk_is_one_clear_error_before_work(

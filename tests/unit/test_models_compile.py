@@ -24,11 +24,11 @@ def gradients(model: HyMo, telemetry: dict[str, Tensor] | None = None) -> list[T
     return [*(x.detach() for x in sums.values()), *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
-@pytest.mark.parametrize("level", ["none", "selective", "full"])
-def test_losses_gradients_and_counts_are_those_of_the_blocks_as_written(level: str) -> None:
+@pytest.mark.parametrize(("level", "capture"), [("none", False), ("none", True), ("selective", False), ("full", False)])
+def test_losses_gradients_and_counts_are_those_of_the_blocks_as_written(level: str, capture: bool) -> None:
     plain, compiled = build_hymo(CONFIG).double(), build_hymo(CONFIG).double()
     names = [name for name, _ in compiled.named_parameters()]
-    compiled.compile_blocks(backend="aot_eager")
+    compiled.compile_blocks(capture=capture, backend="aot_eager")
     assert [name for name, _ in compiled.named_parameters()] == names
     for model in (plain, compiled):
         model.train()

@@ -256,3 +256,21 @@ def test_telemetry_of_a_known_load() -> None:
     assert abs(found["max_violation"] - 2) < 1e-6
     assert abs(found["entropy"] - np.log(2) / np.log(6)) < 1e-6
     assert found["bias_absmax"] == 0
+
+
+def test_experts_in_bf16_leave_routing_and_the_rest_alone() -> None:
+    """`moe_mixed_precision`: the routed experts' products in bf16, everything else in the dtype of the block."""
+    torch.manual_seed(0)
+    layer, context = mixture(double=False)
+    x = inputs().float().requires_grad_()
+    found = []
+    for dtype in (None, torch.bfloat16):
+        layer.expert_dtype = dtype
+        y = layer(x, context)
+        assert y.dtype is torch.float32
+        assert layer._last_counts is not None
+        found.append((layer._last_counts, y, *torch.autograd.grad(y.square().sum(), [x, layer.w1, layer.w2])))
+    assert torch.equal(found[0][0], found[1][0])
+    for exact, rounded in zip(found[0][1:], found[1][1:], strict=True):
+        error = float((rounded - exact).norm() / exact.norm())
+        assert 1e-5 < error < 1e-2, error

@@ -86,6 +86,13 @@ def boundaries_on(cu_seqlens: Tensor, device: torch.device) -> Tensor:
 _boundaries: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
 
 
+def with_empty_documents(cu_seqlens: Tensor, fewest: int = 64) -> Tensor:
+    """Boundaries with empty documents at the end, up to a power of two of at least `fewest`."""
+    documents = cu_seqlens.shape[0] - 1
+    missing = max(fewest, 1 << (documents - 1).bit_length()) - documents
+    return torch.cat((cu_seqlens, cu_seqlens[-1:].expand(missing)))
+
+
 _checked: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FEWEST = 64
-"""Documents of the smallest graph."""
+from hymo.kernels.arguments import with_empty_documents
 
 _SIGNATURE = "Tensor q, Tensor k, Tensor v, Tensor cu_seqlens, int longest, float scale"
 torch.library.define("hymo::cudnn_attention", f"({_SIGNATURE}) -> (Tensor, Tensor)")
@@ -190,19 +189,8 @@ def _handle(device: torch.device) -> Any:
         return importlib.import_module("cudnn").create_handle()
 
 
-def _documents(cu_seqlens: Tensor) -> int:
-    """Documents of the graph that serves these boundaries. Building one takes 0.1 s, an empty document microseconds."""
-    return max(FEWEST, 1 << (cu_seqlens.shape[0] - 2).bit_length())
-
-
-def _rounded(cu_seqlens: Tensor) -> Tensor:
-    """Boundaries as int64, with empty documents behind the others."""
-    missing = _documents(cu_seqlens) - (len(cu_seqlens) - 1)
-    return torch.nn.functional.pad(cu_seqlens.to(torch.int64)[None], (0, missing), mode="replicate")[0]
-
-
 def _forward(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, longest: int, scale: float) -> tuple[Tensor, Tensor]:
-    bounds = _rounded(cu_seqlens)
+    bounds = with_empty_documents(cu_seqlens.to(torch.int64))
     o, stats = _forward_shapes(q, k, v, cu_seqlens, longest, scale)
     graph = _graph(_Shape.of(q, v, len(bounds) - 1, longest, scale), False)
     graph.run(bounds, q=q.contiguous(), k=k.contiguous(), v=v.contiguous(), o=o, stats=stats)
@@ -220,7 +208,7 @@ def _backward(
     longest: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    bounds = _rounded(cu_seqlens)
+    bounds = with_empty_documents(cu_seqlens.to(torch.int64))
     grads = {
         f"d{name}": torch.empty_like(x, memory_format=torch.contiguous_format)
         for name, x in zip("qkv", (q, k, v), strict=True)

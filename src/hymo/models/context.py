@@ -21,6 +21,8 @@ class SequenceContext:
     """int32 document boundaries over the flattened (B*T) tokens, on the device; every row start is one."""
     bounds: tuple[int, ...] | None = None
     """The same numbers on the host."""
+    attention_seqlens: Tensor | None = None
+    """The same, on a GPU with empty documents up to a power of two: few shapes, so few kernels and graphs."""
     kernel: str = "auto"
     """Implementation of the recurrence."""
     new_lengths: Tensor | None = None

@@ -72,7 +72,7 @@ class MultiHeadLatentAttention(nn.Module):
         self._record_scores(q, k, context)
         if context.cu_seqlens is not None:
             q, k, v = (x.flatten(0, 1)[None] for x in (q, k, v))
-        o = document_attention(q, k, v, self.scale, context.cu_seqlens, context.bounds, h.shape[1])
+        o = document_attention(q, k, v, self.scale, context.attention_seqlens, context.bounds, h.shape[1])
         return self._output(o.reshape(*h.shape[:2], -1))
 
     def _queries(self, h: Tensor, context: SequenceContext) -> Tensor:
@@ -184,12 +184,17 @@ class MLABlock(nn.Module):
         self, x: Tensor, context: SequenceContext, cache: MLACache | None = None, past: Tensor | None = None
     ) -> Tensor:
         """(B, T, dim) -> (B, T, dim)."""
-        x = x + self.attention(self.norm(x), context, cache, past)
-        out: Tensor = self.feed_forward(x, context)
+        out: Tensor = self.feed_forward(self.attend(x, context, cache, past), context)
         return out
+
+    def attend(
+        self, x: Tensor, context: SequenceContext, cache: MLACache | None = None, past: Tensor | None = None
+    ) -> Tensor:
+        """The block's first half, whose work does not depend on the routing."""
+        mixed: Tensor = self.attention(self.norm(x), context, cache, past)
+        return x + mixed
 
     def forward_recomputing(self, x: Tensor, context: SequenceContext) -> Tensor:
         """As `forward` without a cache, but the feed-forward part is computed again in the backward pass."""
-        x = x + self.attention(self.norm(x), context)
-        out: Tensor = checkpoint(self.feed_forward, x, context, use_reentrant=False)
+        out: Tensor = checkpoint(self.feed_forward, self.attend(x, context), context, use_reentrant=False)
         return out

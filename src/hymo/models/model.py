@@ -18,7 +18,7 @@ from hymo.core.config import HyMoConfig, ModelConfig
 from hymo.core.errors import UsageError
 from hymo.core.roles import Role
 from hymo.kernels import linear_cross_entropy
-from hymo.kernels.arguments import boundaries_on, check_cu_seqlens, on_device
+from hymo.kernels.arguments import boundaries_on, check_cu_seqlens, on_device, with_empty_documents
 from hymo.kernels.cross_entropy import IGNORE_INDEX, softcapped_logits
 from hymo.models.context import SequenceContext
 from hymo.models.gdn import GatedDeltaNetBlock
@@ -66,13 +66,19 @@ class HyMo(nn.Module):
         self.checkpointing = "none"
         self._compiled: list[Callable[..., Tensor]] = []
 
-    def compile_blocks(self, **options: Any) -> None:
+    def compile_blocks(self, capture: bool = False, **options: Any) -> None:
         """Let torch.compile make kernels of every block; options as there.
 
         One block is one graph, and blocks of a kind share it. Passes without gradients, and those that record
-        telemetry, run as written.
+        telemetry, run as written. With `capture` the attention part of a block is also recorded as a CUDA graph, one
+        per shape; call `torch.compiler.cudagraph_mark_step_begin()` before each pass then.
         """
-        self._compiled = [torch.compile(layer, fullgraph=True, **options) for layer in self.layers]
+        self._compiled = [
+            _captured(layer, options)
+            if capture and isinstance(layer, MLABlock)
+            else torch.compile(layer, fullgraph=True, **options)
+            for layer in self.layers
+        ]
         self.mtp.compile_blocks(**options)
 
     def compile_units(self, **options: Any) -> None:
@@ -226,6 +232,7 @@ class HyMo(nn.Module):
         if start_pos < 0:
             raise UsageError(f"start_pos: must be 0 or more, got {start_pos}.")
         known: tuple[int, ...] | None = None
+        padded = None
         if cu_seqlens is None:
             positions, largest = torch.arange(length, device=tokens.device) + start_pos, start_pos + length - 1
         else:
@@ -237,14 +244,16 @@ class HyMo(nn.Module):
             lengths = bounds.diff()
             positions = torch.arange(tokens.numel()) - torch.repeat_interleave(bounds[:-1], lengths)
             positions, largest = on_device(positions.view(rows, length), tokens.device), int(lengths.max()) - 1
-            cu_seqlens = boundaries_on(cu_seqlens, tokens.device)
-            if cu_seqlens.is_cuda:  # where blocks are compiled: once for any number of documents
-                torch._dynamo.maybe_mark_dynamic(cu_seqlens, 0)
+            padded = cu_seqlens = boundaries_on(cu_seqlens, tokens.device)
+            if cu_seqlens.is_cuda:
+                torch._dynamo.maybe_mark_dynamic(cu_seqlens, 0)  # a block is compiled once for any number of documents
+                padded = on_device(with_empty_documents(bounds).to(torch.int32), tokens.device)
         return SequenceContext(
             self.rope_mla(positions, largest),
             self.rope_gdn(positions, largest),
             cu_seqlens,
             known,
+            padded,
             self.kernel,
             capacity=self.training,
             telemetry=telemetry,
@@ -341,6 +350,19 @@ def _compile_forward(module: nn.Module, **options: Any) -> None:
         return (compiled if trains else plain)(x, context, *cache)
 
     module.forward = forward
+
+
+def _captured(block: MLABlock, options: dict[str, Any]) -> Callable[..., Tensor]:
+    """A compiled block whose attention part is recorded as a CUDA graph: the routing decides shapes, so it is not."""
+    graphs = options if "backend" in options else {**options, "options": {"triton.cudagraphs": True}}
+    attend = torch.compile(block.attend, fullgraph=True, **graphs)
+    rest = torch.compile(block.feed_forward, fullgraph=True, **options)
+
+    def run(x: Tensor, context: SequenceContext) -> Tensor:
+        out: Tensor = rest(attend(x, context), context)
+        return out
+
+    return run
 
 
 def build_hymo(config: HyMoConfig | ModelConfig, seed: int | None = None, device: str | torch.device = "cpu") -> HyMo:

@@ -50,6 +50,8 @@ class DeepSeekMoE(Float32Islands):
         self.register_buffer("tokens_per_expert", torch.empty(experts), persistent=False)
         self._last_counts: Tensor | None = None
         self.balance_loss: Tensor | None = None
+        self.expert_dtype: torch.dtype | None = None
+        """What routed experts compute in; None is the dtype of what they are given. Routing is fp32 either way."""
         if not self.bias.is_meta:
             self.reset_buffers()
 
@@ -96,6 +98,8 @@ class DeepSeekMoE(Float32Islands):
         flat = chosen.flatten()
         order = torch.argsort(flat, stable=True)
         x = tokens[order // k]
+        if self.expert_dtype is not None:
+            x = x.to(self.expert_dtype)
         counts = _count(flat, self.config.n_routed_experts)
         w1, w3, w2 = (w.to(x.dtype) for w in (self.w1, self.w3, self.w2))
         if alone:
@@ -104,7 +108,7 @@ class DeepSeekMoE(Float32Islands):
         h = F.silu(grouped_linear(x, w1, counts)) * grouped_linear(x, w3, counts)
         y = grouped_linear(h, w2, counts)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        return (y[back].view(-1, k, y.shape[-1]) * weights[..., None].to(y.dtype)).sum(1)
+        return (y[back].to(tokens.dtype).view(-1, k, y.shape[-1]) * weights[..., None].to(tokens.dtype)).sum(1)
 
     def _within_capacity(self, chosen: Tensor, rows: int, context: SequenceContext) -> Tensor:
         """(N, k) one where the expert still has room: earlier positions first, each sequence on its own, so causal."""

@@ -1,4 +1,4 @@
-"""Which device a run uses, and which of its fields have an effect there in this version."""
+"""Which device a run uses, and what of its configuration that device cannot do."""
 
 from __future__ import annotations
 
@@ -10,15 +10,40 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.launch import launched_ranks, local_rank
 
-_CUDA_FLAGS = ("cuda_graphs_mla", "moe_mixed_precision")
-NO_EFFECT = "blocks run eager in this version"
 
+def without_effect(config: HyMoConfig, device: torch.device, ranks: int = 1) -> dict[str, str]:
+    """Fields of the training group that ask for more than this device does, each with the reason and what is done.
 
-def flags_without_effect(config: HyMoConfig, device: torch.device) -> list[str]:
-    """Flags of the training group that are on and would act on this device, but do nothing in this version."""
+    The switches for CUDA devices are left out elsewhere: they are on in every preset, and say what they are for.
+    """
+    training, found = config.training, {}
+    if training.param_dtype == "bfloat16" and not has_bf16(device):
+        found["training.param_dtype"] = f"this {_NAMES[device.type]} has no bf16; computing in float32"
     if device.type != "cuda":
-        return []
-    return [f"training.{name}" for name in _CUDA_FLAGS if getattr(config.training, name)]
+        return found
+    if training.moe_mixed_precision and not has_bf16(device):
+        found["training.moe_mixed_precision"] = "this GPU has no bf16; experts compute in float32"
+    if training.cuda_graphs_mla and ranks > 1:
+        found["training.cuda_graphs_mla"] = "weights are gathered inside the blocks; attention runs without graphs"
+    elif training.cuda_graphs_mla and not training.torch_compile_gdn:
+        found["training.cuda_graphs_mla"] = "training.torch_compile_gdn is off; attention runs without graphs"
+    return found
+
+
+_NAMES = {"cuda": "GPU", "mps": "Mac", "cpu": "CPU"}
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether a device computes in bf16: NVIDIA from compute capability 8.0 on, Macs from macOS 14 on, any CPU."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device.type != "mps" or torch.backends.mps.is_macos_or_newer(14, 0)
+
+
+def compute_dtype(config: HyMoConfig, device: torch.device) -> torch.dtype:
+    """What the forward and backward pass run in: `training.param_dtype`, or fp32 where a device lacks it."""
+    dtype: torch.dtype = getattr(torch, config.training.param_dtype)
+    return torch.float32 if dtype is torch.bfloat16 and not has_bf16(device) else dtype
 
 
 _UNAVAILABLE = {"spike_rewind": False}

@@ -16,8 +16,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from hymo.core.version import VERSION
+from hymo.kernels.cudnn_attention import cudnn_obstacle
 from hymo.kernels.dispatch import kernel_report
-from hymo.training.device import NO_EFFECT
+from hymo.training.device import has_bf16
 
 EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
@@ -27,11 +28,11 @@ EXTRAS = (
     ("datasets", "datasets", "corpora from the Hugging Face hub; data sets of tasks"),
     ("lm_eval", "lm-eval", "`hymo eval` with tasks, suites and hf: models"),
     ("transformers", "transformers", "`hymo export` and `hymo import`"),
+    ("cudnn", "nvidia-cudnn-frontend", "the extra `cuda`: packed attention by cuDNN on Hopper GPUs and newer"),
     ("starlette", "starlette", "`hymo serve`, with uvicorn and prometheus-client"),
     ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
 )
 """Module, distribution, and what it enables."""
-_MIXED = "training.moe_mixed_precision changes nothing in this version: experts run in that dtype too"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,15 @@ def diagnose() -> Diagnosis:
             "torch": torch.get_num_threads(),
             "interop": torch.get_num_interop_threads(),
         },
-        fast_paths=[*triton_kernels(), compilation(), cuda_graphs(), bfloat16(), grouped_mm(), ranks()],
+        fast_paths=[
+            *triton_kernels(),
+            compilation(),
+            cuda_graphs(),
+            packed_attention(),
+            bfloat16(),
+            grouped_mm(),
+            ranks(),
+        ],
         extras=[
             Extra(name, version_of(name) if importlib.util.find_spec(module) else None, enables)
             for module, name, enables in EXTRAS
@@ -117,15 +126,24 @@ def compilation() -> FastPath:
 
 def cuda_graphs() -> FastPath:
     """Captured graphs of the attention part (training.cuda_graphs_mla)."""
-    return FastPath("CUDA graphs", False, _no_cuda() or f"{NO_EFFECT}; training.cuda_graphs_mla changes nothing")
+    if reason := _no_cuda():
+        return FastPath("CUDA graphs", False, reason)
+    return FastPath("CUDA graphs", True, "attention of compiled blocks, one process (training.cuda_graphs_mla)")
+
+
+def packed_attention() -> FastPath:
+    """Attention of packed documents."""
+    name = "cuDNN packed attention"
+    reason = _no_cuda() or cudnn_obstacle(torch.device("cuda", torch.cuda.current_device()))
+    return FastPath(name, not reason, reason or f"cuDNN {torch.backends.cudnn.version()}; flash attention elsewhere")
 
 
 def bfloat16() -> FastPath:
     """Matrix products in bf16 (training.param_dtype, training.moe_mixed_precision)."""
     name = "bf16"
     if not _no_cuda():
-        if torch.cuda.is_bf16_supported(including_emulation=False):
-            return FastPath(name, True, f"in hardware on this GPU; set training.param_dtype=bfloat16. {_MIXED}")
+        if has_bf16(torch.device("cuda")):
+            return FastPath(name, True, "in hardware on this GPU; set training.param_dtype=bfloat16")
         return FastPath(name, False, "this GPU has no bf16 units (compute capability 8.0 or newer has)")
     if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return FastPath(name, True, "in hardware on this CPU; set training.param_dtype=bfloat16")

@@ -29,11 +29,12 @@ class ShardedModel:
 
     Args:
         master: a model with equal values on every rank, on the rank's device; sharded in place.
-        config: precision and layout.
+        config: layout and precision of the reduction.
         ranks: who shares it.
+        dtype: what the passes run in.
     """
 
-    def __init__(self, master: HyMo, config: TrainingConfig, ranks: Ranks) -> None:
+    def __init__(self, master: HyMo, config: TrainingConfig, ranks: Ranks, dtype: torch.dtype) -> None:
         assert ranks.mesh is not None
         self.model, self._ranks, self._reshards = master, ranks, config.reshard_after_forward
         whole = master.fp32_parameters()
@@ -42,7 +43,7 @@ class ShardedModel:
         named: dict[str, Any] = {
             "mesh": ranks.mesh if replicas > 1 else ranks.mesh["shard"],
             "mp_policy": MixedPrecisionPolicy(
-                param_dtype=getattr(torch, config.param_dtype),
+                param_dtype=dtype,
                 reduce_dtype=getattr(torch, config.reduce_dtype),
                 cast_forward_inputs=False,
             ),

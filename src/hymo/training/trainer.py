@@ -27,7 +27,7 @@ from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import NO_EFFECT, flags_without_effect, refuse_unavailable, resolve_device
+from hymo.training.device import compute_dtype, has_bf16, refuse_unavailable, resolve_device, without_effect
 from hymo.training.gradients import Gradients
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
@@ -98,11 +98,19 @@ class Trainer:
         torch.manual_seed(config.training.seed + ranks.rank)
         self.master = build_hymo(config, device=self.device) if model is None else model.to(self.device)
         self.master.train()
-        shards = ShardedModel(self.master, config.training, ranks) if ranks.size > 1 else None
-        self.copy = shards or WorkingCopy(self.master, getattr(torch, config.training.param_dtype))
+        dtype = compute_dtype(config, self.device)
+        shards = ShardedModel(self.master, config.training, ranks, dtype) if ranks.size > 1 else None
+        self.copy = shards or WorkingCopy(self.master, dtype)
         self.parameters = dict(self.master.named_parameters()) if shards is None else shards.local
-        if self.device.type == "cuda" and config.training.torch_compile_gdn:
-            (self.master.compile_units if shards is not None else self.copy.model.compile_blocks)()
+        compiles = self.device.type == "cuda" and config.training.torch_compile_gdn
+        self._captures = compiles and shards is None and config.training.cuda_graphs_mla
+        if compiles and shards is not None:
+            self.master.compile_units()
+        elif compiles:
+            self.copy.model.compile_blocks(capture=self._captures)
+        if self.device.type == "cuda" and config.training.moe_mixed_precision and has_bf16(self.device):
+            for mixture in (self.master if shards is not None else self.copy.model).mixtures():
+                mixture.expert_dtype = torch.bfloat16
         self.optimizers = build_optimizers(self.master, config.optimizer, shards, ranks)
         self.gradients = Gradients(self.parameters, shards, ranks)
         self.rows = {} if shards is None else shards.rows
@@ -133,8 +141,8 @@ class Trainer:
         cfg = self.config.training
         meter = Meter(self.config, self.device, self.ranks.size)
         self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
-        if flags := flags_without_effect(self.config, self.device):
-            self._event("without_effect", flags=", ".join(flags), reason=NO_EFFECT)
+        for name, reason in without_effect(self.config, self.device, self.ranks.size).items():
+            self._event("without_effect", field=name, reason=reason)
         profiler = StepProfiler(self._profiles, cfg.profile_steps, self.device, self._event)
         with (
             StopRequest() as heard,
@@ -254,6 +262,8 @@ class Trainer:
         for i, window in enumerate(windows):
             last = i == len(windows) - 1
             self.copy.begin(last)
+            if self._captures:
+                torch.compiler.cudagraph_mark_step_begin()
             inputs, labels = (on_device(x, self.device) for x in (window.inputs, window.targets))
             moved = Window(inputs, labels, window.cu_seqlens)
             sums = model.loss_sums(moved, telemetry=record if i == 0 else None)
