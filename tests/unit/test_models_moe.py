@@ -262,6 +262,7 @@ def test_experts_in_bf16_leave_routing_and_the_rest_alone() -> None:
     """`moe_mixed_precision`: the routed experts' products in bf16, everything else in the dtype of the block."""
     torch.manual_seed(0)
     layer, context = mixture(double=False)
+    layer.train()
     x = inputs().float().requires_grad_()
     found = []
     for dtype in (None, torch.bfloat16):
