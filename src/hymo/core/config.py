@@ -335,7 +335,7 @@ class TrainingConfig:
     """Implementation of the recurrence."""
     torch_compile_gdn: bool = True
     """Compile each GDN block; CUDA only."""
-    cuda_graphs_mla: bool = True
+    cuda_graphs_mla: bool = False
     """Capture the attention part of MLA blocks in CUDA graphs; CUDA only."""
     moe_mixed_precision: bool = True
     """Run expert matmuls in bf16 whatever the block's dtype; CUDA only."""
