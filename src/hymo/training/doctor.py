@@ -28,7 +28,9 @@ EXTRAS = (
     ("lm_eval", "lm-eval", "`hymo eval` with tasks, suites and hf: models"),
     ("transformers", "transformers", "`hymo export` and `hymo import`"),
     ("starlette", "starlette", "`hymo serve`, with uvicorn and prometheus-client"),
-    ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
+    ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (run.track)"),
+    ("trackio", "trackio", "Trackio as a sink of metrics (run.track)"),
+    ("wandb", "wandb", "Weights & Biases as a sink of metrics (run.track)"),
 )
 """Module, distribution, and what it enables."""
 _MIXED = "training.moe_mixed_precision changes nothing in this version: experts run in that dtype too"

@@ -88,7 +88,7 @@ def open_run(
     config = derive_config(config, run={"data": os.path.abspath(config.run.data)})
     folder, cfg = run_folder(config), config.training
     parts: dict[str, Any] = {}
-    ranks.everywhere(lambda: parts.update(_inputs(config, folder)))
+    ranks.everywhere(lambda: parts.update(run_inputs(config, folder)))
     tokenizer, loader = parts["tokenizer"], parts["loader"]
     every: list[Callback] = []
     with ExitStack() as held:
@@ -133,7 +133,7 @@ def open_run(
             raise
 
 
-def _inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
+def run_inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
     """Tokenizer, loader and held-out windows of a run, all checked."""
     cfg = config.training
     assert config.run.data is not None
@@ -271,18 +271,23 @@ def _record_start(folder: Path, trainer: Trainer) -> None:
     except (OSError, ValueError):
         starts = []
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    entry = {"date": date, "step": trainer.step, **environment(), "kernel": resolved_kernel(trainer)}
+    entry = {
+        "date": date,
+        "step": trainer.step,
+        **environment(),
+        "kernel": resolved_kernel(trainer.config, trainer.device),
+    }
     write_text(path, json.dumps([*(starts if isinstance(starts, list) else [starts]), entry], indent=1))
 
 
-def resolved_kernel(trainer: Trainer) -> dict[str, str | None]:
+def resolved_kernel(config: HyMoConfig, device: torch.device) -> dict[str, str | None]:
     """What runs the recurrence, and the environment variable that may have decided it.
 
     Raises:
         UsageError: training.gdn_kernel names one that cannot run here.
     """
-    model, training = trainer.config.model, trainer.config.training
-    values = torch.empty(1, device=trainer.device, dtype=getattr(torch, training.param_dtype))
+    model, training = config.model, config.training
+    values = torch.empty(1, device=device, dtype=getattr(torch, training.param_dtype))
     values = values.expand(1, training.seq_len, 1, model.gdn_headdim)
     implementation = choose(training.gdn_kernel, values, model.gdn_d_state)
     return {"operation": model.gdn_recurrence, "implementation": implementation, SWITCH: os.environ.get(SWITCH)}

@@ -25,7 +25,7 @@ from hymo.evaluation.perplexity import Perplexity, evaluate
 from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
-from hymo.training.checkpointer import Checkpointer
+from hymo.training.checkpointer import Checkpointer, SaveResult
 from hymo.training.device import NO_EFFECT, flags_without_effect, refuse_unavailable, resolve_device
 from hymo.training.gradients import Gradients
 from hymo.training.metrics import Callback
@@ -400,6 +400,13 @@ class Trainer:
         self._saved_at = time.monotonic()
         if not self.config.training.async_checkpoint:
             self._saves(wait=True)
+
+    def save_now(self) -> SaveResult | None:
+        """Save this moment and wait until it is written and read back; None without a checkpointer."""
+        if self.checkpointer is None:
+            return None
+        self._save()
+        return next(iter(self.checkpointer.finished(wait=True)), None)
 
     def _saves(self, wait: bool = False) -> None:
         """Report the saves that ended. A failed one costs nothing but itself: training goes on."""
