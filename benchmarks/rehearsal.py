@@ -63,13 +63,21 @@ class Rehearsal:
             log.flush()
             try:
                 done = subprocess.run(
-                    words, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=log, timeout=seconds, check=False
+                    words,
+                    cwd=ROOT,
+                    env=self.environment,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    timeout=seconds,
+                    check=False,
                 )
                 output, code = done.stdout.decode(errors="replace"), done.returncode
             except subprocess.TimeoutExpired as late:
                 output, code = (late.stdout or b"").decode(errors="replace"), -1
             log.write(output.encode())
-        self.keep(name, {"exit": code, "seconds": round(time.monotonic() - began, 1), "said": output.splitlines()[-40:]})
+        self.keep(
+            name, {"exit": code, "seconds": round(time.monotonic() - began, 1), "said": output.splitlines()[-40:]}
+        )
         return output
 
     def recipe(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -148,7 +156,16 @@ def main() -> None:
     shutil.rmtree(Path(args.runs) / "rehearsal", ignore_errors=True)
     rehearsal = Rehearsal(args)
     hymo, python = [sys.executable, "-m", "hymo"], sys.executable
-    torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks), "-m", "hymo"]
+    torchrun = [
+        python,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(args.ranks),
+        "-m",
+        "hymo",
+    ]
     file, run = str(rehearsal.file), str(rehearsal.run)
     rehearsal.call("preflight", [*torchrun, "doctor", "--preflight", file, "--ranks", str(args.ranks)], 120)
     rehearsal.started("interrupted", args.until or args.steps // 2, 150)

@@ -24,7 +24,7 @@ from torch import Tensor
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, HymoError, StorageError, TrainingError, UsageError
 from hymo.core.files import writing
-from hymo.core.launch import launched_ranks
+from hymo.core.launch import check_ranks, launched_ranks
 from hymo.core.load import CHECKPOINTS, derive_config, dump_config
 from hymo.core.memory import training_memory
 from hymo.core.planner import USABLE_MEMORY, plan
@@ -33,7 +33,7 @@ from hymo.training.checkpointer import Checkpointer
 from hymo.training.device import refuse_unavailable, resolve_device
 from hymo.training.doctor import bfloat16, compilation
 from hymo.training.out_of_memory import advice
-from hymo.training.ranks import ALONE, Ranks, check_ranks, open_ranks
+from hymo.training.ranks import ALONE, Ranks, open_ranks
 from hymo.training.run import resolved_kernel, run_folder, run_inputs
 from hymo.training.track import require_trackers
 from hymo.training.trainer import Trainer

@@ -24,6 +24,7 @@ import torch
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.files import flush, write_text, writing
+from hymo.core.launch import check_ranks
 from hymo.core.load import (
     CHECKPOINTS,
     CONFIG,
@@ -44,7 +45,7 @@ from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
 from hymo.training.profiling import PROFILES
-from hymo.training.ranks import ALONE, Ranks, check_ranks
+from hymo.training.ranks import ALONE, Ranks
 from hymo.training.trainer import Trainer
 
 ENVIRONMENT = "env.json"

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, TrainingError
+from hymo.core.launch import check_ranks
 from hymo.core.load import CONFIG, load_config, same_but_for_length
 from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
@@ -33,7 +34,7 @@ from hymo.training.optimizers import build_optimizers
 from hymo.training.out_of_memory import memory_explained
 from hymo.training.precision import WorkingCopy
 from hymo.training.profiling import StepProfiler
-from hymo.training.ranks import ALONE, Ranks, check_ranks
+from hymo.training.ranks import ALONE, Ranks
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
 from hymo.training.sharding import ShardedModel, as_shards
