@@ -173,7 +173,7 @@ def main() -> None:
     rehearsal.keep("saved_at_the_signal", [path.name for path in folders])
     rehearsal.started("resumed", None, 150)
     rehearsal.check()
-    rehearsal.call("watch", [*hymo, "watch", run, "--once"], 60)
+    rehearsal.call("watch", [*hymo, "watch", run, "--once", "--price", str(args.price)], 60)
     rehearsal.call("plot", [*hymo, "plot", run, "--out", str((rehearsal.out / "loss.png").resolve())], 60)
     print(json.dumps({k: v for k, v in rehearsal.found.items() if k not in ("metrics", "events")}, indent=1))
 

@@ -132,7 +132,9 @@ class Trainer:
         """
         cfg = self.config.training
         meter = Meter(self.config, self.device, self.ranks.size)
-        self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
+        self._event(
+            "start" if self.step == 0 else "continue", step=self.step, device=self.device.type, ranks=self.ranks.size
+        )
         if flags := flags_without_effect(self.config, self.device):
             self._event("without_effect", flags=", ".join(flags), reason=NO_EFFECT)
         profiler = StepProfiler(self._profiles, cfg.profile_steps, self.device, self._event)
