@@ -60,6 +60,8 @@ def install(fault: str, rank: int) -> None:
         if kind == "die":
             os.kill(os.getpid(), signal.SIGKILL)
 
+    if kind == "stall":  # whoever it is
+        before(Trainer, "take_step", lambda trainer, *_: time.sleep(600 if trainer.step + 1 == int(at) else 0))
     if kind in ("raise", "memory", "hang", "die"):
         before(Trainer, "take_step", in_step)
     if kind == "slow_first":

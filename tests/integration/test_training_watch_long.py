@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_training_watch import Terminal, record
 
 from hymo.cli import main
 from hymo.training.dashboard import facts
 from hymo.training.follow import RunFollower, Tail
 from hymo.training.lock import claimed
 from hymo.training.metrics import JsonlSink
-from test_training_watch import Terminal, record
 
 WATCH = [sys.executable, "-m", "hymo", "watch"]
 

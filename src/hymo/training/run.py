@@ -24,7 +24,7 @@ import torch
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.files import flush, write_text, writing
-from hymo.core.launch import check_ranks
+from hymo.core.launch import check_ranks, local_rank
 from hymo.core.load import (
     CHECKPOINTS,
     CONFIG,
@@ -39,13 +39,16 @@ from hymo.data import EvaluationWindows, PackedLoader, Split, load_manifest, ope
 from hymo.data.tokenizer import keep_copy, tokenizer_for_run
 from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
+from hymo.training.alerts import Alerts
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.device import refuse_unavailable, resolve_device
+from hymo.training.health import Recorder, endpoint
 from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
 from hymo.training.profiling import PROFILES
 from hymo.training.ranks import ALONE, Ranks
+from hymo.training.track import trackers
 from hymo.training.trainer import Trainer
 
 ENVIRONMENT = "env.json"
@@ -100,7 +103,10 @@ def open_run(
             resuming = _check_folder(folder, config, extend)
             if not resuming:
                 keep_copy(tokenizer, folder)
-            every[:] = [held.enter_context(closing(JsonlSink(folder))), *callbacks]
+            sinks: list[Any] = [JsonlSink(folder), *trackers(config, folder)]
+            if config.run.alert is not None:
+                sinks.append(Alerts(config.run.alert, config.run.name))
+            every[:] = [*(held.enter_context(closing(sink)) for sink in sinks), *callbacks]
             return resuming
 
         resuming = ranks.on_first(begin)
@@ -126,12 +132,51 @@ def open_run(
             if resuming:
                 trainer.resume(folder)
             ranks.on_first(lambda: _record(config, folder, trainer))
-            with heartbeat(folder, lambda: trainer.step, cfg.hang_minutes, rank=ranks.rank):
+            with _signs_of_life(config, folder, trainer, ranks):
                 yield trainer
         except (Exception, KeyboardInterrupt) as error:
             for callback in every:
                 callback.on_event("failed", {"error": f"{type(error).__name__}: {error}"})
             raise
+
+
+@contextmanager
+def _signs_of_life(config: HyMoConfig, folder: Path, trainer: Trainer, ranks: Ranks) -> Iterator[None]:
+    """Heartbeat, watchdog and endpoint of this rank."""
+    cfg = config.training
+
+    def last_words(first: str) -> None:
+        pulse.write_stacks()
+        for callback in trainer.callbacks:
+            callback.on_event("failed", {"error": first})
+        for callback in trainer.callbacks:
+            if isinstance(callback, Alerts):
+                callback.close()
+
+    def abort(reason: str) -> None:
+        if ranks.watch is not None:
+            ranks.watch.abort(reason)
+            return
+        print(f"error: {reason}", file=sys.stderr)
+        last_words(reason)
+        os._exit(1)
+
+    with (
+        heartbeat(
+            folder, lambda: trainer.step, cfg.hang_minutes, rank=ranks.rank, abort=abort if cfg.hang_abort else None
+        ) as pulse,
+        ExitStack() as held,
+    ):
+        if ranks.watch is not None:
+            ranks.watch.last_words = last_words
+            held.callback(setattr, ranks.watch, "last_words", lambda first: None)
+        if config.run.health_port is not None:
+            recorder = Recorder()
+            trainer.callbacks.append(recorder)
+            port = config.run.health_port + local_rank()
+            labels = {"run": config.run.name, "rank": str(ranks.rank)}
+            held.enter_context(endpoint(config.run.health_host, port, pulse.facts, recorder, labels))
+        yield
 
 
 def run_inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
