@@ -19,21 +19,6 @@ def flags_without_effect(config: HyMoConfig, device: torch.device) -> list[str]:
     return [f"training.{name}" for name in _CUDA_FLAGS if getattr(config.training, name)]
 
 
-_UNAVAILABLE = {"spike_rewind": False}
-
-
-def refuse_unavailable(config: HyMoConfig) -> None:
-    """Fields whose feature this version lacks may only have the value that means without it.
-
-    Raises:
-        UsageError: naming the field.
-    """
-    for name, without in _UNAVAILABLE.items():
-        value = getattr(config.training, name)
-        if value != without:
-            raise UsageError(f"training.{name}: {value!r} needs a later version of hymo. Set it to {without!r}.")
-
-
 def resolve_device(name: str) -> torch.device:
     """Turn `auto` into the fastest device present; refuse one that is not there. Ranks of a machine take one each.
 

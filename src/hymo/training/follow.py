@@ -250,7 +250,7 @@ class RunFollower:
         if kind in _BEGINS and self._began is not None:  # what an earlier process did ends with its last record
             self._device_seconds += max(0.0, self._newest - self._began) * (self.ranks or 1)
             self._began = None
-        if kind in ("start", "continue"):
+        if kind in ("start", "continue", "rewind"):
             self._began = float(event.get("ts", 0)) or None
             self.ranks = event["ranks"] if type(event.get("ranks")) is int else None
         if kind in _BEGINS:

@@ -83,8 +83,9 @@ class JsonlSink:
         line = json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n"
         try:
             if not _is_at(self._files[name], self._folder / name):
-                self._files[name].close()
+                moved = self._files[name]
                 self._files[name] = (self._folder / name).open("a", encoding="utf-8")
+                moved.close()
                 if self._files[name].tell() == 0:
                     line = json.dumps({"schema": SCHEMA}) + "\n" + line
             self._files[name].write(line)

@@ -30,7 +30,7 @@ from hymo.core.memory import training_memory
 from hymo.core.planner import USABLE_MEMORY, plan
 from hymo.data import verify_dataset
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import refuse_unavailable, resolve_device
+from hymo.training.device import resolve_device
 from hymo.training.doctor import bfloat16, compilation
 from hymo.training.out_of_memory import advice
 from hymo.training.ranks import ALONE, Ranks, open_ranks
@@ -206,7 +206,6 @@ def _all_reduce(config: HyMoConfig, ranks: Ranks) -> str:
 
 
 def _packages(config: HyMoConfig) -> str:
-    refuse_unavailable(config)
     require_trackers(config.run.track)
     device = resolve_device(config.run.device)
     kernel = resolved_kernel(config, device)["implementation"]

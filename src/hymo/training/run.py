@@ -41,7 +41,7 @@ from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.training.alerts import Alerts
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import refuse_unavailable, resolve_device
+from hymo.training.device import resolve_device
 from hymo.training.health import Recorder, endpoint
 from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
@@ -83,7 +83,6 @@ def open_run(
             more steps than the data or the checkpoints allow.
         DataError, CheckpointError: as the parts raise them, before any work.
     """
-    refuse_unavailable(config)
     resolve_device(config.run.device)
     check_ranks(config, ranks.size)
     if config.run.data is None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import CheckpointError, TrainingError
+from hymo.core.errors import CheckpointError, TrainingError, UsageError
 from hymo.core.launch import check_ranks
 from hymo.core.load import CONFIG, load_config, same_but_for_length
 from hymo.core.version import VERSION, commit
@@ -27,7 +27,7 @@ from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
 from hymo.training.checkpointer import Checkpointer, SaveResult
-from hymo.training.device import NO_EFFECT, flags_without_effect, refuse_unavailable, resolve_device
+from hymo.training.device import NO_EFFECT, flags_without_effect, resolve_device
 from hymo.training.gradients import Gradients
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
@@ -38,6 +38,7 @@ from hymo.training.ranks import ALONE, Ranks
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
 from hymo.training.sharding import ShardedModel, as_shards
+from hymo.training.spikes import Spikes
 from hymo.training.state import restore_rng, rng_names, training_state
 from hymo.training.stopping import AgreedStop, Interrupted, StopRequest
 from hymo.training.throughput import Meter
@@ -91,7 +92,6 @@ class Trainer:
         profiles: Path | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        refuse_unavailable(config)
         check_ranks(config, ranks.size)
         self.config, self.ranks = config, ranks
         self.device = resolve_device(config.run.device)
@@ -111,10 +111,14 @@ class Trainer:
         self._stream = None if isinstance(data_iter, PackedLoader) else iter(data_iter)
         if self.loader is not None:
             self.loader.require_steps(config.total_steps)
+        elif config.training.spike_rewind:
+            raise UsageError("training.spike_rewind: batches of an iterator cannot be left out. Set it to false.")
         self.validation, self.checkpointer = validation, checkpointer
         self.callbacks = list(callbacks)
         self._config_hash, self._tokenizer, self._profiles = config_hash, tokenizer, profiles
         self.step, self.tokens, self.skipped_in_a_row = 0, 0, 0
+        self.spikes = Spikes(config.training.spike_window, config.training.spike_sigmas)
+        self._rewinds = 0
         self._first_step = 0
         self.best_loss: float | None = None
         self.best_step: int | None = None
@@ -163,6 +167,8 @@ class Trainer:
                 with profiler.step(self.step + 1):
                     record, tokens = self.take_step(windows, telemetry=logs or self.step == 0)
                 meter.add(tokens, time.perf_counter() - began, waited)
+                if cfg.spike_rewind and self._rewound(record["train/loss"]):
+                    continue
                 if logs or self.step == 1:
                     rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}
                     self._metrics("train", {**record, **meter.read(), **rates, **self._data_hash()})
@@ -218,7 +224,9 @@ class Trainer:
         accumulate, rank, world = self._micro_batches, self.ranks.rank, self.ranks.size
         if self.loader is not None:
             self._loaded = [
-                self.loader.batch_at(self.step, rank=rank, world=world, micro=i, n_micro=accumulate)
+                self.loader.batch_at(
+                    self.spikes.batch_of(self.step), rank=rank, world=world, micro=i, n_micro=accumulate
+                )
                 for i in range(accumulate)
             ]
             batches: Sequence[Batch] = self._loaded
@@ -240,7 +248,7 @@ class Trainer:
             return {}
         loaded = self._loaded
         if self.ranks.size > 1:  # this rank has built a part of it
-            loaded = self.loader.pieces_of(self.step - 1, self._micro_batches * self.ranks.size)
+            loaded = self.loader.pieces_of(self.spikes.batch_of(self.step - 1), self._micro_batches * self.ranks.size)
         return {"data/hash": batch_digest(loaded)}
 
     def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], int]:
@@ -341,6 +349,27 @@ class Trainer:
                 f"first in '{bad}'. Lower the learning rates or look at the data of these steps."
             )
 
+    def _rewound(self, loss: float) -> bool:
+        """Whether the step just taken was a spike for which the run went back to its newest checkpoint."""
+        limit, at = self.spikes.limit, self.step
+        if not self.ranks.exchange([self.spikes.is_spike(at, loss)])[0][0]:  # the first rank decides for all
+            return False
+        batch = self.spikes.batch_of(at - 1)
+        self._saves(wait=True)
+        most = self.config.training.max_skipped_steps
+        why = "nothing was saved yet" if self._saved_step == 0 else ""
+        if self._rewinds >= most and not why:
+            why = f"{most} rewinds to step {self._saved_step} did not help (training.max_skipped_steps)"
+        self._event("spike", step=at, loss=loss, limit=limit, **({"kept": why} if why else {}))
+        if why or self.checkpointer is None or self.loader is None:
+            return False
+        self.resume(self.checkpointer.folder)
+        self.spikes.leave_out(batch)
+        self.loader.require_steps(self.config.total_steps + len(self.spikes.left_out))
+        self._rewinds += 1
+        self._event("rewind", step=self.step, tokens=self.tokens, spike=at, batch=batch, ranks=self.ranks.size)
+        return True
+
     def _mtp_scale(self) -> float:
         """Factor on the prediction weights: 1, then linearly to 0 over the last mtp_anneal_frac of the steps."""
         length = self.config.model.mtp_anneal_frac * self.config.total_steps
@@ -381,7 +410,8 @@ class Trainer:
             "skipped_in_a_row": self.skipped_in_a_row,
             "rng": rng_names(self.device, self.ranks.size),
             "scheduler": self.scheduler.state_dict(),
-            "loader": None if self.loader is None else self.loader.state_dict(self.step),
+            "loader": None if self.loader is None else self.loader.state_dict(self.spikes.batch_of(self.step)),
+            "spikes": self.spikes.state_dict(),
         }
         manifest = Manifest(
             format_version=FORMAT_VERSION,
@@ -419,7 +449,7 @@ class Trainer:
             if result.path is None:
                 self._event("checkpoint_failed", step=result.step, error=result.error)
             else:
-                self._saved_step = result.step
+                self._saved_step, self._rewinds = result.step, 0
                 self._event("checkpoint", step=result.step, path=result.path.name, seconds=result.seconds)
 
     def _finish(self) -> None:
@@ -481,6 +511,7 @@ class Trainer:
         self.best_loss, self.best_step = manifest.best_loss, manifest.trainer["best_step"]
         self.skipped_in_a_row = manifest.trainer["skipped_in_a_row"]
         self._validated_step = manifest.trainer["validated_step"]
+        self.spikes.load_state_dict(manifest.trainer.get("spikes"))
         self.scheduler.load_state_dict(manifest.trainer["scheduler"])
         if self.scheduler.total_steps != self.config.total_steps:
             self.scheduler.extend(self.config.total_steps, self.step)

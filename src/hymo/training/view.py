@@ -16,6 +16,8 @@ _SHOWN = (
     "resume",
     "extend",
     "skip",
+    "spike",
+    "rewind",
     "interrupted",
     "checkpoint_failed",
     "checkpoint_warning",
