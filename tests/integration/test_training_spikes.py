@@ -161,3 +161,13 @@ def test_two_ranks_go_back_together(small: HyMoConfig, tmp_path: Path) -> None:
     assert steps == tuple(range(1, 15))
     expected = [loss for _, loss, _ in without_the_batch(config)]
     assert losses == pytest.approx(expected, rel=1e-5)  # sums in another order
+    alone = derive_config(config, training={"spike_rewind": False}, run={"name": "alone"})
+    with open_run(alone) as trainer:
+        stop_after(trainer, 5)
+        trainer.train()
+    shares = [
+        [r["train/first_block_share"] for r in read_metrics(run_folder(each)) if r["split"] == "train"][:5]
+        for each in (config, alone)
+    ]
+    assert shares[0] == pytest.approx(shares[1], rel=1e-3)  # over slices as over whole gradients
+    assert all(0 < share < 1 for share in shares[1])

@@ -321,6 +321,12 @@ class TrainingConfig:
     """Time without a step after which the stacks of all threads go to stacks.txt, in minutes; null never writes any."""
     hang_abort: bool = False
     """Whether a run that made no step for hang_minutes ends with exit code 1, so that its launcher starts it again."""
+    verdict_step: Count | None = 1000
+    """Step after which the run judges itself by its records; null never does."""
+    verdict_loss: Positive | None = None
+    """Training loss planned for that step; null judges no loss."""
+    verdict_gate: bool = False
+    """Whether a run that fails its verdict saves and ends with exit code 1 (`hymo train --gate`)."""
     profile_steps: tuple[Count, Count] | None = None
     """First and last step to record in profiles/: a trace and, on CUDA, a history of memory; null records none."""
     async_checkpoint: bool = True

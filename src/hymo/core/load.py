@@ -35,6 +35,9 @@ _CADENCE = (
     "async_checkpoint",
     "hang_minutes",
     "hang_abort",
+    "verdict_step",
+    "verdict_loss",
+    "verdict_gate",
     "profile_steps",
     "num_workers",
 )

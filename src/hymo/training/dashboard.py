@@ -63,6 +63,10 @@ def facts(run: RunFollower, price: float | None = None) -> list[tuple[str, str]]
         rows.append(("cost so far", f"{price * run.device_hours:,.2f} ({run.device_hours:,.2f} device-hours)"))
     if len(run.beats) > 1 or run.late:
         rows.append(("ranks", _ranks(run)))
+    if run.verdict:
+        bad = [name for name, text in run.verdict.items() if isinstance(text, str) and text.startswith("FAIL")]
+        told = f"bad: {', '.join(bad)}" if bad else "passed"
+        rows.append(("verdict", f"{told} (step {run.verdict.get('step', '?')})"))
     for label, prefix in (("expert load CV", "moe/load_cv"), ("router bias max", "moe/bias_absmax")):
         if values := run.layers(prefix):
             rows.append((label, f"mean {number(sum(values.values()) / len(values))}, {_worst(values)}"))

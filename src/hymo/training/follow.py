@@ -111,6 +111,7 @@ class RunFollower:
         losses: (step, training loss) of the past, thinned out so that memory stays bounded.
         events: the newest events.
         ranks: processes that train it; None if the run does not tell.
+        verdict: what the run said of itself at training.verdict_step; empty before.
         beats: what each rank's heartbeat file says, by rank.
         status: waiting, running, stopping and stopped (on request), finished, failed, or lost: the process is gone
             without having said that it ends.
@@ -125,6 +126,7 @@ class RunFollower:
         self.events: deque[Record] = deque(maxlen=KEPT_EVENTS)
         self.status = "waiting"
         self.ranks: int | None = None
+        self.verdict: Record = {}
         self.beats: list[Beat] = []
         self._began: float | None = None
         self._device_seconds = 0.0
@@ -236,6 +238,8 @@ class RunFollower:
     def _take_event(self, event: Record) -> None:
         self.events.append(event)
         kind = event["kind"]
+        if kind == "verdict":
+            self.verdict = event
         if kind == "extend":
             self.config = run_config(self.folder)
         if kind in ("resume", "start"):
@@ -244,6 +248,8 @@ class RunFollower:
             self.train |= {"step": step, "tokens": event.get("tokens", 0)}
             if self.val.get("step", 0) > step:
                 self.val = {}
+            if self.verdict.get("step", 0) > step:
+                self.verdict = {}
         elif event.get("step", 0) >= self.step and kind in ("checkpoint", "interrupted", "stop"):
             # Not every step has a record, and these tell of steps that are done.
             self.train |= {name: event[name] for name in ("step", "tokens") if name in event}

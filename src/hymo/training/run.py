@@ -24,6 +24,7 @@ import torch
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.files import flush, write_text, writing
+from hymo.core.hardware import match_device
 from hymo.core.launch import check_ranks, local_rank
 from hymo.core.load import (
     CHECKPOINTS,
@@ -50,6 +51,7 @@ from hymo.training.profiling import PROFILES
 from hymo.training.ranks import ALONE, Ranks
 from hymo.training.track import trackers
 from hymo.training.trainer import Trainer
+from hymo.training.verdict import verdict
 
 ENVIRONMENT = "env.json"
 
@@ -128,6 +130,7 @@ def open_run(
                 ranks=ranks,
                 rows=trainer.rows,
             )
+            trainer.judge = lambda: verdict(config, folder, _known_device(trainer.device), ranks.size)
             if resuming:
                 trainer.resume(folder)
             ranks.on_first(lambda: _record(config, folder, trainer))
@@ -176,6 +179,12 @@ def _signs_of_life(config: HyMoConfig, folder: Path, trainer: Trainer, ranks: Ra
             labels = {"run": config.run.name, "rank": str(ranks.rank)}
             held.enter_context(endpoint(config.run.health_host, port, pulse.facts, recorder, labels))
         yield
+
+
+def _known_device(device: torch.device) -> str | None:
+    """Short name of a device whose speed can be planned."""
+    found = match_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return None if found is None else found.key
 
 
 def run_inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -19,12 +19,11 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, TrainingError, UsageError
 from hymo.core.launch import check_ranks
 from hymo.core.load import CONFIG, load_config, same_but_for_length
-from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
 from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
 from hymo.models import HyMo, Window, build_hymo
-from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
+from hymo.models.checkpoint import Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
 from hymo.training.checkpointer import Checkpointer, SaveResult
 from hymo.training.device import NO_EFFECT, flags_without_effect, resolve_device
@@ -39,9 +38,10 @@ from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
 from hymo.training.sharding import ShardedModel, as_shards
 from hymo.training.spikes import Spikes
-from hymo.training.state import restore_rng, rng_names, training_state
+from hymo.training.state import new_manifest, restore_rng, rng_names, training_state
 from hymo.training.stopping import AgreedStop, Interrupted, StopRequest
 from hymo.training.throughput import Meter
+from hymo.training.verdict import FIRST_BLOCK, Verdict
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,8 @@ class Trainer:
         self.step, self.tokens, self.skipped_in_a_row = 0, 0, 0
         self.spikes = Spikes(config.training.spike_window, config.training.spike_sigmas)
         self._rewinds = 0
+        self.judge: Callable[[], Verdict] | None = None
+        """What judges the run at training.verdict_step, called on the first rank."""
         self._first_step = 0
         self.best_loss: float | None = None
         self.best_step: int | None = None
@@ -197,9 +199,25 @@ class Trainer:
         if cfg.checkpoint_minutes is not None:
             minutes = (time.monotonic() - self._saved_at) / 60
             overdue = self.ranks.exchange([minutes >= cfg.checkpoint_minutes])[0][0] > 0  # by the first rank's clock
+        failed = self._judged()
         stable = cfg.keep_stable and self.step == self.scheduler.decay_start
-        if overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
+        if failed or overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
             self._save()
+        if failed:
+            self._saves(wait=True)
+            raise TrainingError(
+                f"step {self.step}: the verdict is bad (training.verdict_gate): {failed} Change that in a new run, or "
+                "go on with --resume."
+            )
+
+    def _judged(self) -> str:
+        """Tell the verdict when its step has come; what must stop the run, or an empty string."""
+        cfg = self.config.training
+        if self.step != cfg.verdict_step or self.judge is None:
+            return ""
+        found = self.ranks.on_first(self.judge)
+        self._event("verdict", step=self.step, **found.event())
+        return " ".join(f"{each.name}: {each.text}." for each in found.failed) if cfg.verdict_gate else ""
 
     def _validate_if_due(self, stop: StopRequest | AgreedStop) -> None:
         due = self.step % self.config.training.eval_interval == 0 or self.step == self.config.total_steps
@@ -290,6 +308,7 @@ class Trainer:
             self._event("grad_norm", step=self.step + 1, value=result["train/grad_norm"])
         if record is not None:
             result |= self._telemetry(record)
+            result["train/first_block_share"] = float(self.gradients.share(FIRST_BLOCK))
             result |= {f"update_ratio/{n}": v for n, v in self.optimizers.step_measured().items()}
         else:
             self.optimizers.step()
@@ -413,11 +432,7 @@ class Trainer:
             "loader": None if self.loader is None else self.loader.state_dict(self.spikes.batch_of(self.step)),
             "spikes": self.spikes.state_dict(),
         }
-        manifest = Manifest(
-            format_version=FORMAT_VERSION,
-            hymo_version=VERSION,
-            commit=commit(),
-            torch_version=torch.__version__,
+        manifest = new_manifest(
             config_hash=self._config_hash,
             tokenizer=self._tokenizer,
             data="" if self.loader is None else self.loader.split.fingerprint,

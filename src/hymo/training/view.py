@@ -18,6 +18,7 @@ _SHOWN = (
     "skip",
     "spike",
     "rewind",
+    "verdict",
     "interrupted",
     "checkpoint_failed",
     "checkpoint_warning",
