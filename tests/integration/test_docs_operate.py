@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +67,36 @@ def test_what_it_says_of_fields_is_true() -> None:
     assert all(f"`{field}`" in PAGE for field in (*fields, "training.spike_rewind"))
     shipped = {path.name for path in (ROOT / "launch").iterdir()}
     assert shipped == {"torchrun.sh", "nodes.sh", "slurm.sh", "skypilot.yaml", "jobset.yaml"}
+
+
+@pytest.mark.heavy
+def test_the_rehearsal_runs(tmp_path: Path, dataset: Path) -> None:
+    """On two ranks of this machine: nothing is lost at the signal, and every step is there once."""
+    words = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "rehearsal.py"),
+        "hymo_tiny",
+        "--ranks",
+        "2",
+        "--data",
+        str(dataset),
+    ]
+    words += ["--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs"), "--steps", "20"]
+    words += ["--set", "training.grad_accum_steps=2", "--set", "training.micro_batch_size=4"]
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    subprocess.run(words, env=variables, capture_output=True, check=True, timeout=200)
+    found = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
+    assert [found[part]["exit"] for part in ("preflight", "interrupted", "resumed", "watch", "plot")] == [
+        0,
+        143,
+        0,
+        0,
+        0,
+    ]
+    assert (found["steps_lost"], found["steps_in_order"], found["last_checkpoint"]["step"]) == (0, True, 20)
+    assert (tmp_path / "out" / "loss.png").stat().st_size > 1000

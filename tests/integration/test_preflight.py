@@ -139,6 +139,17 @@ def test_two_ranks_try_it_together(small: HyMoConfig, tmp_path: Path) -> None:
     assert (tmp_path / "said-1").read_text() == ""  # the first one speaks for all
 
 
+def test_a_rank_that_fails_in_the_step_is_told_by_the_first(small: HyMoConfig, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(dump_config(small))
+    job = Job(2, rank_faults.command, ["doctor", "--preflight", str(path)], tmp_path / "said", "raise@1")
+    assert job.exits(60) == [1, 1]
+    said = [line for line in (tmp_path / "said-0").read_text().splitlines() if line.startswith(("ok", "FAIL", "-"))]
+    assert said[-1].startswith("FAIL  step ")
+    assert "ValueError: boom" in said[-1]
+    assert not list(tmp_path.glob("**/.preflight-*"))
+
+
 def test_ranks_that_do_not_divide_the_step_are_told_once(small: HyMoConfig, tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(dump_config(derive_config(small, training={"grad_accum_steps": 1})))

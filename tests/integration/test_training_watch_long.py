@@ -44,14 +44,15 @@ def beat(folder: Path, rank: int, step: int, ago: float = 0.0, same: float = 1.0
 class Tmux:
     """A command in a real terminal of 110 x 45 characters, driven by keys and read as a person sees it."""
 
-    def __init__(self, words: list[str], folder: Path) -> None:
+    def __init__(self, words: list[str], folder: Path, size: tuple[int, int] = (110, 45)) -> None:
         self.words = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
         done = folder / "code"
         command = " ".join(f"'{word}'" for word in words)
         self.code = done
         script = f"{command}; echo $? > '{done}'; sleep 60"
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-        subprocess.run([*self.words, "new-session", "-d", "-x", "110", "-y", "45", script], env=environment, check=True)
+        window = ["-x", str(size[0]), "-y", str(size[1])]
+        subprocess.run([*self.words, "new-session", "-d", *window, script], env=environment, check=True)
 
     @property
     def screen(self) -> str:
@@ -116,6 +117,25 @@ def test_a_long_run_in_a_terminal(live: tuple[Path, JsonlSink], tmp_path: Path) 
             terminal.end()
         else:
             terminal.process.kill()
+
+
+@pytest.mark.parametrize("size", [(110, 45), (60, 12)])
+def test_a_finished_run_in_a_terminal(finished: Path, tmp_path: Path, size: tuple[int, int]) -> None:
+    words = [*WATCH, str(finished)]
+    if not shutil.which("tmux"):
+        plain = Terminal(words)
+        assert plain.finish() == 0
+        assert "finished" in plain.frame
+        return
+    terminal = Tmux(words, tmp_path, size)
+    try:
+        assert terminal.finish() == 0
+        if size[1] > 40:
+            for text in ("step 12 of 12, 3,072 tokens", "finished", "expert load CV", "drafts agreeing"):
+                assert text in terminal.screen
+        assert max(map(len, terminal.screen.splitlines())) <= size[0]
+    finally:
+        terminal.end()
 
 
 def emptied(path: Path) -> None:

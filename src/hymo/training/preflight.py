@@ -76,14 +76,19 @@ class _Checks:
         if missing:
             self._keep(Check(name, None, f"not tried: {missing[0]} failed."))
         elif together and self.ranks.size > 1:
-            with self.ranks.telling():
-                self._keep(Check(name, True, work()))
+            try:
+                with self.ranks.telling():
+                    found = work()
+            except Exception as error:  # told here as well, then as in a run: nobody can go on together
+                self._keep(Check(name, False, str(error).strip() or type(error).__name__))
+                raise
+            self._keep(Check(name, True, found))
         else:
-            found = self.ranks.everywhere(lambda: _tried(work))
-            bad = [f"rank {i}: {text}" for i, (ok, text) in enumerate(found) if not ok]
+            told = self.ranks.everywhere(lambda: _tried(work))
+            bad = [f"rank {i}: {text}" for i, (ok, text) in enumerate(told) if not ok]
             if self.ranks.size == 1 and bad:
-                bad = [found[0][1]]
-            self._keep(Check(name, not bad, bad[0] if bad else found[0][1]))
+                bad = [told[0][1]]
+            self._keep(Check(name, not bad, bad[0] if bad else told[0][1]))
 
     def _keep(self, check: Check) -> None:
         self.done[check.name] = check
