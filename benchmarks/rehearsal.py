@@ -31,6 +31,15 @@ ROOT = Path(__file__).resolve().parents[1]
 KEPT = ("step", "tokens", "train/loss", "train/grad_norm", "perf/tok_per_s", "perf/mfu", "perf/mem_gb", "data/hash")
 
 
+def descendants(pid: int) -> list[int]:
+    """A process and all that came from it, the last first."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        children = []
+    return [*(each for child in children for each in descendants(int(child))), pid]
+
+
 class Rehearsal:
     """Its parts, and the file that they are recorded in."""
 
@@ -108,7 +117,8 @@ class Rehearsal:
                 try:
                     process.wait(30)
                 except subprocess.TimeoutExpired:
-                    process.kill()
+                    for pid in descendants(process.pid):
+                        os.kill(pid, signal.SIGKILL)
             told["exit"] = process.wait()
         if "signal_at" in told:
             told["signal_to_exit_s"] = round(time.monotonic() - at, 1)

@@ -198,7 +198,7 @@ def _all_reduce(config: HyMoConfig, ranks: Ranks) -> str:
     values = torch.full((_REDUCED_BYTES[device.type] // 4,), float(ranks.rank + 1), device=device)
     expected = ranks.size * (ranks.size + 1) / 2
     for _ in range(2):  # the first one also connects
-        dist.barrier()
+        dist.barrier(group=ranks.control)
         began = time.perf_counter()
         total = ranks.total(values.clone())
         if not bool((total == expected).all()):
