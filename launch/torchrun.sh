@@ -22,6 +22,8 @@ child=
 set -m
 # Every start meets in a store of its own: a kept one holds what earlier starts wrote about themselves.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+# Ranks that were told to stop finish their step and save; torchrun would kill them after 30 s.
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}"
 
 stop() {
     stopped=$1

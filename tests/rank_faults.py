@@ -33,6 +33,7 @@ def command(rank: int, words: list[str], said: Path, fault: str = "") -> None:
 
 def install(fault: str, rank: int) -> None:
     """Make something go wrong in this process, or take long."""
+    from hymo.data.loader import Batch, PackedLoader
     from hymo.evaluation import perplexity
     from hymo.training import checkpointer
     from hymo.training.trainer import Trainer
@@ -60,8 +61,20 @@ def install(fault: str, rank: int) -> None:
         if kind == "die":
             os.kill(os.getpid(), signal.SIGKILL)
 
+    if kind == "stall":  # whoever it is
+        before(Trainer, "take_step", lambda trainer, *_: time.sleep(600 if trainer.step + 1 == int(at) else 0))
     if kind in ("raise", "memory", "hang", "die"):
         before(Trainer, "take_step", in_step)
+    if kind == "poison":  # the batch at a place in the order is of bytes that no text has
+        batch_at = PackedLoader.batch_at
+
+        def poisoned(loader: PackedLoader, step: int, **place: int) -> Batch:
+            batch = batch_at(loader, step, **place)
+            if step == int(at):
+                batch["tokens"] = 200 + batch["tokens"] % 50
+            return batch
+
+        PackedLoader.batch_at = poisoned  # type: ignore[method-assign]
     if kind == "slow_first":
         before(Trainer, "take_step", lambda trainer, *_: time.sleep(1.5 if trainer.step == 0 else 0.0))
     if kind == "slow_eval":

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable
+from html import escape
+from unittest import mock
 
 import torch
+from rich.cells import cell_len
+from rich.console import Console
 
-from docs.tools.paths import number, size
+from docs.tools.paths import DOCS, number, size
 from hymo.core.accounting import cache_bytes, cache_numbers
 from hymo.core.load import derive_config, load_config
 from hymo.core.memory import LEVELS, training_memory
 from hymo.core.planner import plan
 from hymo.kernels import gated_delta, gated_linear
 from hymo.models.moe import DeepSeekMoE
+from hymo.training.dashboard import dashboard
+from hymo.training.follow import RunFollower
 
 _INK, _SOFT, _PAPER, _LINE = "#1f2430", "#5b6472", "#fbfaf6", "#d9d6cc"
 _GDN, _MLA, _WARM, _COOL = "#0f766e", "#b45309", "#b45309", "#0f766e"
@@ -169,6 +176,33 @@ def planner() -> str:
     return _bars("Planned time for all tokens, at the assumed utilisation", rows)
 
 
+def watch() -> str:
+    """The screen of `hymo watch` at one moment of a run of two ranks, whose records lie in docs/data/watch."""
+    follower = RunFollower(DOCS / "data" / "watch")
+    follower.poll()
+    # The moment of the last record, so that every run of this draws the same.
+    with mock.patch("time.time", return_value=float(follower.train["ts"])):
+        follower.poll()
+        console = Console(width=104, color_system="truecolor", force_terminal=True, file=io.StringIO())
+        lines = console.render_lines(dashboard(follower, console.width, price=2.0), pad=False)
+    colours = {"cyan": "#7dd3d8", "green": "#8fd694", "red": "#ff8a80", "yellow": "#f2d06b", "magenta": "#d7a8ff"}
+    body, step, left = [], 7.3, 14
+    for row, line in enumerate(lines):
+        column, spans = 0, []
+        for text, style, *_ in line:
+            if text.strip():
+                name = "" if style is None or style.color is None else str(style.color.name)
+                shade = colours.get(name, "#9aa4b2" if style is not None and style.dim else "#e6e9ef")
+                x, width = left + step * column, step * cell_len(text)
+                spans.append(f"<tspan x='{x:.1f}' textLength='{width:.1f}' fill='{shade}'>{escape(text)}</tspan>")
+            column += cell_len(text)
+        look = "font-family='IBM Plex Mono, ui-monospace, monospace' font-size='12' xml:space='preserve'"
+        body.append(f"<text y='{26 + 16 * row}' {look}>{''.join(spans)}</text>")
+    width, height = round(2 * left + step * console.width), 24 + 16 * len(lines)
+    screen = f"<rect width='{width}' height='{height}' rx='8' fill='#1f2430'/>"
+    return _svg(width, height, "hymo watch on a run of two ranks", [screen, *body])
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "assets/figures/stack.svg": stack,
     "assets/figures/gdn.svg": recurrence,
@@ -177,5 +211,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "assets/figures/mtp.svg": speculation,
     "assets/figures/step.svg": step,
     "assets/figures/planner.svg": planner,
+    "assets/figures/watch.svg": watch,
 }
 """Every figure, below docs/."""

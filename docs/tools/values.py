@@ -29,6 +29,7 @@ from hymo.core.accounting import (
     used_per_token,
 )
 from hymo.core.config import HyMoConfig
+from hymo.core.hardware import device
 from hymo.core.load import derive_config, load_config, preset_names
 from hymo.core.memory import optimizer_sizes, training_memory
 from hymo.core.planner import plan
@@ -37,7 +38,8 @@ from hymo.training.scheduler import JointWSDScheduler
 
 MARK = re.compile(r"<!--=([\w.\- ]+)-->(.*?)<!--/-->")
 _SHORTHAND = re.compile(r"\{\{([\w.\- ]+)\}\}")
-_CHECKED = ("index.md", "concepts", "labs", "guides")
+_CHECKED = ("index.md", "concepts", "labs", "guides", "operate.md")
+_PLANNED = re.compile(r"^hymo plan (\S+) --gpu (\S+) --gpus (\d+) --price (\S+)$", re.MULTILINE)
 _LONG_CONTEXT = 32_768
 
 
@@ -165,7 +167,24 @@ def facts() -> dict[str, str]:
     found["plan.tok"], found["plan.days"] = short(made.throughput.tokens_per_second), f"{made.throughput.days:.1f}"
     found["plan.basis"] = made.throughput.basis
     found["comm"] = size(plan(flagship, "h200", 4, None, None).communication_bytes)
-    return found | _worked(flagship)
+    return found | _operation() | _worked(flagship)
+
+
+def _operation() -> dict[str, str]:
+    """What the plans of docs/operate.md say, by device and number."""
+    found = {}
+    for name, gpu, gpus, price in _PLANNED.findall((DOCS / "operate.md").read_text(encoding="utf-8")):
+        made = plan(load_config(name), gpu, int(gpus), None, float(price))
+        speed = made.throughput
+        assert speed is not None
+        assert speed.cost is not None
+        key = f"op.{gpu}x{gpus}"
+        found[f"{key}.name"] = f"{gpus} x {device(gpu).name.removeprefix('NVIDIA ')}"
+        found |= {f"{key}.price": f"{float(price):g}", f"{key}.tok": short(speed.tokens_per_second)}
+        found |= {f"{key}.days": f"{speed.days:.1f}", f"{key}.cost": f"{speed.cost:,.0f}"}
+        found[f"{key}.disk"] = f"{size(made.checkpoint_disk_bytes)} and {size(made.data_bytes)}"
+        found |= {f"{key}.lost": f"{speed.lost_hours:.2f} h, for {speed.lost_cost:,.0f}", "op.basis": speed.basis}
+    return found
 
 
 def _worked(flagship: HyMoConfig) -> dict[str, str]:

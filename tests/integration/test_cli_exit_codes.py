@@ -80,7 +80,7 @@ train FOREIGN
 train TOO_LONG
 train TOO_BIG
 train SMALL_VOCAB
-train CONFIG --set training.spike_rewind=true
+train CONFIG --set training.spike_window=1
 train CONFIG --set training.sede=3
 train CONFIG --set training.seed
 train CONFIG --set run.device=cuda
@@ -92,6 +92,10 @@ train --resume FOREIGN_RUN
 train --resume RUN --set model.dim=64
 train --resume RUN --set scheduler.total_steps=3
 train --nonsense
+launch slurm CONFIG --nodes 0
+launch slurm NO_DATA
+launch nonsense CONFIG
+doctor --ranks 2
 eval
 eval MISSING
 eval EMPTY

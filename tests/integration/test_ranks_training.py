@@ -11,11 +11,11 @@ import pytest
 import rank_tasks as tasks
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError
+from hymo.core.launch import check_ranks
 from hymo.core.load import derive_config, load_config
 from hymo.models import build_hymo
 from hymo.models.checkpoint import find_checkpoint, load_model
 from hymo.training.partition import partition_parameters
-from hymo.training.ranks import check_ranks
 from hymo.training.run import run_folder
 from hymo.training.sharded_normuon import assign_owners, newton_schulz_cost
 from rank_helpers import run_ranks

@@ -33,6 +33,21 @@ def test_flagship_plan() -> None:
     assert json.loads(json.dumps(result.to_dict()))["parameters"]["parts"]["moe"] == 842_390_528
 
 
+def test_what_a_lost_machine_costs() -> None:
+    """4,000 steps between checkpoints or an hour, whichever is less."""
+    speed = plan(FLAGSHIP, "a100-80", 4, price=2.0).throughput
+    assert speed is not None
+    assert (speed.lost_hours, speed.lost_cost) == (1.0, 8.0)
+    rare = derive_config(FLAGSHIP, training={"checkpoint_minutes": None})
+    speed = plan(rare, "a100-80", 4).throughput
+    assert speed is not None
+    assert speed.lost_hours == pytest.approx(4000 * 524_288 / speed.tokens_per_second / 3600)
+    assert speed.lost_cost is None
+    assert plan(FLAGSHIP).data_bytes == 2 * 57_220 * 524_288
+    assert plan(derive_config(FLAGSHIP, training={"max_epochs": 4})).data_bytes == 57_220 * 524_288 // 2
+    assert plan(derive_config(FLAGSHIP, model={"vocab_size": 65_536})).data_bytes == 4 * 57_220 * 524_288
+
+
 def test_another_number_of_devices_keeps_the_step() -> None:
     result = plan(FLAGSHIP, gpus=1)
     assert result.tokens_per_step == 524_288

@@ -36,6 +36,7 @@ COMMANDS = (
     ("bench", "hymo.cli.bench:app", "Measure speed on this machine."),
     ("plan", "hymo.cli.plan:plan", "Tell memory, time and cost of a run before it starts."),
     ("doctor", "hymo.cli.doctor:doctor", "Say what is installed, which fast paths are on, and why not."),
+    ("launch", "hymo.cli.launch:launch", "Write the file that starts a run on several machines."),
     ("config", "hymo.cli.config:app", "List presets and show resolved configurations."),
     ("data", "hymo.cli.data:app", "Turn text into training shards."),
     ("tokenizer", "hymo.cli.tokenizer:app", "Train a tokenizer, and tell how it fits a text."),

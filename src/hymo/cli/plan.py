@@ -50,6 +50,7 @@ def plan(
         ("recurrent state per sequence", size(result.state_bytes)),
         ("one checkpoint", size(result.checkpoint_bytes)),
         ("checkpoints on disk", size(result.checkpoint_disk_bytes)),
+        ("data on disk", size(result.data_bytes)),
     ]
     if result.gpus > 1:
         facts.append(("received per device and step", size(result.communication_bytes)))
@@ -59,6 +60,8 @@ def plan(
         facts.append(("expected days", f"{speed.days:.2f}"))
         if speed.cost is not None:
             facts.append(("expected cost", f"{speed.cost:,.0f}"))
+        again = "" if speed.lost_cost is None else f", for {speed.lost_cost:,.0f}"
+        facts.append(("work lost with a machine, at most", f"{speed.lost_hours:.2f} h{again}"))
     print_table(f"{result.name}: {device}", ("item", "value"), facts)
 
     names = list(result.levels)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from hymo.cli.options import Json, Overrides
 from hymo.cli.output import log, print_json
@@ -17,6 +20,7 @@ def train(
     data: Path | None = None,
     resume: Path | None = None,
     overrides: Overrides = (),
+    gate: Annotated[bool, Parameter(negative="")] = False,
     json: Json = False,
 ) -> int:
     """Train a model, or resume a run. A run whose folder exists with the same configuration goes on by itself.
@@ -33,6 +37,7 @@ def train(
         data: Folder written by `hymo data prepare`; sets run.data. With --resume, where the same data lie now.
         resume: Folder of a run to go on with, as its config.yaml says.
         overrides: Fields to override; with --resume only the length, how often it logs and saves, and the device.
+        gate: Stop at the verdict of training.verdict_step if it is bad, with a checkpoint and exit code 1.
         json: Write a summary as JSON.
     """
     from hymo.core.errors import UsageError
@@ -63,6 +68,8 @@ def train(
         resolved = load_config(config, overrides)
     if data is not None:
         resolved = derive_config(resolved, run={"data": str(data)})
+    if gate:
+        resolved = derive_config(resolved, training={"verdict_gate": True})
 
     from hymo.training.ranks import open_ranks
     from hymo.training.run import open_run, run_folder

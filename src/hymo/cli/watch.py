@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -15,13 +16,22 @@ from hymo.cli.output import log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.console import RenderableType
+
     from hymo.training.follow import RunFollower
 
 _GLANCE = 0.1
 """Longest time in seconds until a signal is noticed."""
 
 
-def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False, interval: float = 1.0) -> int:
+def watch(
+    run: Path,
+    /,
+    *,
+    once: Annotated[bool, Parameter(negative="")] = False,
+    interval: float = 1.0,
+    price: float | None = None,
+) -> int:
     """Show a run as it goes: a dashboard on a terminal, one line a record elsewhere. Leaves when the run has ended.
 
     Watching never touches the run; Ctrl-C ends the watching only. Exit code 1 if the run failed or its process is gone
@@ -31,6 +41,7 @@ def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False
         run: Run folder.
         once: Show the present moment and leave.
         interval: Seconds between two looks.
+        price: Price of one device-hour, for the cost so far.
     """
     from hymo.core.errors import UsageError
     from hymo.training.dashboard import plain_summary
@@ -38,13 +49,15 @@ def watch(run: Path, /, *, once: Annotated[bool, Parameter(negative="")] = False
 
     if not interval > 0:
         raise UsageError(f"--interval {interval}: must be above 0 seconds.")
+    if price is not None and not 0 <= price < math.inf:
+        raise UsageError(f"--price {price}: must be a number of at least 0.")
     follower = RunFollower(run)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        if code := _live(follower, once, interval):
+        if code := _live(follower, once, interval, price):
             return code
     elif once:
         follower.poll()
-        print(plain_summary(follower))
+        print(plain_summary(follower, price))
     else:
         _lines(follower, interval)
     if follower.status == "lost":
@@ -64,7 +77,7 @@ def _lines(follower: RunFollower, interval: float) -> None:
         time.sleep(interval)
 
 
-def _live(follower: RunFollower, once: bool, interval: float) -> int:
+def _live(follower: RunFollower, once: bool, interval: float, price: float | None) -> int:
     """Draw until the run ends or a signal comes; 0, or 128 + signal."""
     from rich.console import Console
     from rich.live import Live
@@ -73,13 +86,17 @@ def _live(follower: RunFollower, once: bool, interval: float) -> int:
     from hymo.training.stopping import StopRequest
 
     console = Console()
+
+    def screen() -> RenderableType:
+        return dashboard(follower, console.width, price)
+
     follower.poll()
     # An exception while the display starts or stops would leave the terminal without a cursor: signals only ask.
-    with StopRequest() as stop, Live(dashboard(follower, console.width), console=console, auto_refresh=False) as live:
+    with StopRequest() as stop, Live(screen(), console=console, auto_refresh=False) as live:
         while not (once or follower.ended or stop()):
             _sleep(interval, stop)
             follower.poll()
-            live.update(dashboard(follower, console.width), refresh=True)
+            live.update(screen(), refresh=True)
     return stop.exit_code
 
 

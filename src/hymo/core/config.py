@@ -319,6 +319,14 @@ class TrainingConfig:
     """Longest time between two checkpoints, in minutes; null leaves checkpoint_interval alone."""
     hang_minutes: Positive | None = 30.0
     """Time without a step after which the stacks of all threads go to stacks.txt, in minutes; null never writes any."""
+    hang_abort: bool = False
+    """Whether a run that made no step for hang_minutes ends with exit code 1, so that its launcher starts it again."""
+    verdict_step: Count | None = 1000
+    """Step after which the run judges itself by its records; null never does."""
+    verdict_loss: Positive | None = None
+    """Training loss planned for that step; null judges no loss."""
+    verdict_gate: bool = False
+    """Whether a run that fails its verdict saves and ends with exit code 1 (`hymo train --gate`)."""
     profile_steps: tuple[Count, Count] | None = None
     """First and last step to record in profiles/: a trace and, on CUDA, a history of memory; null records none."""
     async_checkpoint: bool = True
@@ -352,7 +360,11 @@ class TrainingConfig:
     max_epochs: Count = 1
     """Passes over the data set that a run may need."""
     spike_rewind: bool = False
-    """Return to the last checkpoint and skip the batches of a loss spike."""
+    """Return to the last checkpoint and leave out the batch of a loss spike."""
+    spike_window: Annotated[int, Field(ge=2)] = 128
+    """Steps before this one whose losses tell what is usual."""
+    spike_sigmas: Positive = 6.0
+    """Standard deviations above the mean of these losses from which a loss is a spike."""
 
     @model_validator(mode="after")
     def _check(self) -> TrainingConfig:
@@ -385,6 +397,15 @@ class RunConfig:
     """`byte`, or the path of a tokenizer.json or its folder, from the current folder; a run keeps a copy."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device to train on; auto takes the fastest present."""
+    track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    """Where metrics go beside the run's own files (extra `track`)."""
+    alert: str | None = None
+    """Who is told when a run fails, hangs, spikes, skips a step or cannot save: an http(s) address that takes JSON, or
+    a shell command that reads it."""
+    health_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """TCP port of the endpoint with /health and /metrics; rank N of a machine takes the N-th after it."""
+    health_host: str = "127.0.0.1"
+    """Address that the endpoint listens on; 0.0.0.0 shows it to the network."""
 
 
 @dataclass(frozen=True, kw_only=True, config=RULES)

@@ -34,6 +34,10 @@ _CADENCE = (
     "keep_stable",
     "async_checkpoint",
     "hang_minutes",
+    "hang_abort",
+    "verdict_step",
+    "verdict_loss",
+    "verdict_gate",
     "profile_steps",
     "num_workers",
 )
@@ -46,7 +50,7 @@ RESUMABLE = (
     "training.max_epochs",
     *(f"training.{name}" for name in (*_CADENCE, *_LAYOUT)),
     "run.data",
-    "run.device",
+    *(f"run.{name}" for name in ("device", "track", "alert", "health_port", "health_host")),
 )
 """Fields that may change when a run is resumed: its length, and what leaves the steps already taken as they were."""
 

@@ -63,6 +63,10 @@ class Throughput:
     """Time for all steps."""
     cost: float | None
     """Price of that time in the unit of the given price; None without one."""
+    lost_hours: float
+    """Longest work lost with a machine: what lies between two checkpoints (steps or minutes, whichever is less)."""
+    lost_cost: float | None
+    """Price of doing that again on all devices; None without a price."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class Plan:
     """One checkpoint: masters and optimizer states in fp32."""
     checkpoint_disk_bytes: int
     """All checkpoints that retention keeps at once, with the one being written."""
+    data_bytes: int
+    """Token files of a data set of which the run needs training.max_epochs passes."""
     throughput: Throughput | None
     """None where the device's bf16 peak is unknown or does not apply."""
     warnings: tuple[str, ...]
@@ -163,9 +169,15 @@ def plan(
         checkpoint_bytes=one_checkpoint,
         # The newest keep_last, the best, and the one being written; keep_every and keep_stable add what they ask for.
         checkpoint_disk_bytes=one_checkpoint * (training.keep_last + 2 + _kept_for_good(config)),
+        data_bytes=_token_bytes(config) * -(-config.total_steps * training.tokens_per_step // training.max_epochs),
         throughput=throughput,
         warnings=tuple(_warnings(config, target, gpus, context, levels, throughput)),
     )
+
+
+def _token_bytes(config: HyMoConfig) -> int:
+    """Bytes of a stored token: two while ids fit."""
+    return 2 if config.model.vocab_size < 1 << 16 else 4
 
 
 def _check_range(option: str, value: float | None, least: float) -> None:
@@ -226,7 +238,11 @@ def _throughput(config: HyMoConfig, target: Device | None, gpus: int, price: flo
     seconds = config.total_steps * config.training.tokens_per_step / speed
     basis = f"assumed {ASSUMED_UTILISATION:.0%} of the dense bf16 peak; not measured"
     cost = None if price is None else seconds / 3600 * gpus * price
-    return Throughput(speed, ASSUMED_UTILISATION, basis, seconds / 86400, cost)
+    lost = min(config.training.checkpoint_interval, config.total_steps) * config.training.tokens_per_step / speed
+    if config.training.checkpoint_minutes is not None:
+        lost = min(lost, 60 * config.training.checkpoint_minutes)
+    lost_cost = None if price is None else lost / 3600 * gpus * price
+    return Throughput(speed, ASSUMED_UTILISATION, basis, seconds / 86400, cost, lost / 3600, lost_cost)
 
 
 def _warnings(

@@ -29,8 +29,13 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
-def facts(run: RunFollower) -> list[tuple[str, str]]:
-    """Names and values of everything the screen tells in numbers, leaving out what the run does not record."""
+def facts(run: RunFollower, price: float | None = None) -> list[tuple[str, str]]:
+    """Names and values of everything the screen tells in numbers, leaving out what the run does not record.
+
+    Args:
+        run: the run.
+        price: of one device-hour, for the cost so far.
+    """
     train, val = run.train, run.val
     rows: list[tuple[str, str]] = []
 
@@ -54,6 +59,14 @@ def facts(run: RunFollower) -> list[tuple[str, str]]:
     add("waiting for data", "perf/data_wait", lambda v: f"{v:.1%}")
     if run.seconds_left is not None:
         rows.append(("ETA", duration(run.seconds_left)))
+    if price is not None:
+        rows.append(("cost so far", f"{price * run.device_hours:,.2f} ({run.device_hours:,.2f} device-hours)"))
+    if len(run.beats) > 1 or run.late:
+        rows.append(("ranks", _ranks(run)))
+    if run.verdict:
+        bad = [name for name, text in run.verdict.items() if isinstance(text, str) and text.startswith("FAIL")]
+        told = f"bad: {', '.join(bad)}" if bad else "passed"
+        rows.append(("verdict", f"{told} (step {run.verdict.get('step', '?')})"))
     for label, prefix in (("expert load CV", "moe/load_cv"), ("router bias max", "moe/bias_absmax")):
         if values := run.layers(prefix):
             rows.append((label, f"mean {number(sum(values.values()) / len(values))}, {_worst(values)}"))
@@ -69,7 +82,17 @@ def facts(run: RunFollower) -> list[tuple[str, str]]:
     return rows
 
 
-def dashboard(run: RunFollower, width: int = 100) -> RenderableType:
+def _ranks(run: RunFollower) -> str:
+    """How many ranks on how many machines, and which of them is late."""
+    hosts = len({beat.host for beat in run.beats})
+    count = f"{run.ranks or len(run.beats)} on {hosts} machine{'s' if hosts > 1 else ''}"
+    late = [f"rank {beat.rank} ({beat.host}) {what}" for beat, what in run.late]
+    missing = sorted(set(range(run.ranks or 0)) - {beat.rank for beat in run.beats})
+    late += [f"rank {rank} without heartbeat" for rank in missing] if run.status == "running" else []
+    return ", ".join([count, *late[:3], *(["..."] if len(late) > 3 else [])])
+
+
+def dashboard(run: RunFollower, width: int = 100, price: float | None = None) -> RenderableType:
     """The whole screen for one moment of a run."""
     total = run.config.total_steps
     head = Table.grid(padding=(0, 1), expand=True)
@@ -83,7 +106,7 @@ def dashboard(run: RunFollower, width: int = 100) -> RenderableType:
 
     bar = Table.grid(expand=True)  # a bar on its own ends no line
     bar.add_row(ProgressBar(total=total, completed=run.step))
-    pairs = facts(run)
+    pairs = facts(run, price)
     half = (len(pairs) + 1) // 2
     table = Table.grid(padding=(0, 2), expand=True)
     for _ in range(2):
@@ -102,13 +125,13 @@ def dashboard(run: RunFollower, width: int = 100) -> RenderableType:
     return Panel(Group(*parts), title=Text(run.config.run.name), title_align="left")
 
 
-def plain_summary(run: RunFollower) -> str:
+def plain_summary(run: RunFollower, price: float | None = None) -> str:
     """The same moment as lines of text without control characters."""
     total = run.config.total_steps
     lines = [
         f"{run.config.run.name}: {run.told}, step {run.step:,} of {total:,}, {run.train.get('tokens', 0):,} tokens"
     ]
-    lines += [f"  {label}: {value}" for label, value in facts(run)]
+    lines += [f"  {label}: {value}" for label, value in facts(run, price)]
     lines += [f"  {plain_line(event, total)}" for event in run.events]
     return "\n".join(lines)
 

@@ -46,21 +46,6 @@ def compute_dtype(config: HyMoConfig, device: torch.device) -> torch.dtype:
     return torch.float32 if dtype is torch.bfloat16 and not has_bf16(device) else dtype
 
 
-_UNAVAILABLE = {"spike_rewind": False}
-
-
-def refuse_unavailable(config: HyMoConfig) -> None:
-    """Fields whose feature this version lacks may only have the value that means without it.
-
-    Raises:
-        UsageError: naming the field.
-    """
-    for name, without in _UNAVAILABLE.items():
-        value = getattr(config.training, name)
-        if value != without:
-            raise UsageError(f"training.{name}: {value!r} needs a later version of hymo. Set it to {without!r}.")
-
-
 def resolve_device(name: str) -> torch.device:
     """Turn `auto` into the fastest device present; refuse one that is not there. Ranks of a machine take one each.
 

@@ -30,7 +30,9 @@ EXTRAS = (
     ("transformers", "transformers", "`hymo export` and `hymo import`"),
     ("cudnn", "nvidia-cudnn-frontend", "the extra `cuda`: packed attention by cuDNN on Hopper GPUs and newer"),
     ("starlette", "starlette", "`hymo serve`, with uvicorn and prometheus-client"),
-    ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (not used by this version)"),
+    ("tensorboard", "tensorboard", "TensorBoard as a sink of metrics (run.track)"),
+    ("trackio", "trackio", "Trackio as a sink of metrics (run.track)"),
+    ("wandb", "wandb", "Weights & Biases as a sink of metrics (run.track)"),
 )
 """Module, distribution, and what it enables."""
 

@@ -45,6 +45,8 @@ class FailureWatch:
         self._key = f"hymo/first_failure/{name}"
         self._alone = False
         """Whether the store's host is gone or silent."""
+        self.last_words: Callable[[str], None] = lambda first: None
+        """Called with the first error where this process is ended because it did not stop by itself."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="ranks", daemon=True)
 
@@ -74,6 +76,12 @@ class FailureWatch:
         except BaseException as error:
             self._raise_first(error)
             raise
+
+    def abort(self, reason: str) -> None:
+        """End all ranks, this one included, from any thread: what they wait for does not come."""
+        self._tell(f"rank {self._rank}: {reason}")
+        if self._alone:  # nobody can be told any more
+            self._end(reason)
 
     def _raise_first(self, value: BaseException) -> None:
         """Keep this rank's error if it is the first; raise the first one where this one only follows from it."""
@@ -131,10 +139,15 @@ class FailureWatch:
                 first = "the process that the ranks meet at is gone"
             if self._ended.wait(self._grace):
                 return
-            print(f"error: rank {self._rank}: ended, because it did not stop after: {first}", file=sys.stderr)
-            with contextlib.suppress(Exception):
-                faulthandler.dump_traceback(all_threads=True)
-            os._exit(1)
+            self._end(first)
+
+    def _end(self, first: str) -> None:
+        print(f"error: rank {self._rank}: ended, because it did not stop after: {first}", file=sys.stderr)
+        with contextlib.suppress(Exception):
+            faulthandler.dump_traceback(all_threads=True)
+        with contextlib.suppress(Exception):
+            self.last_words(first)
+        os._exit(1)
 
     def _insist(self) -> None:
         time.sleep(4 * self._grace)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hymo.core.config import HyMoConfig
 from hymo.core.load import CONFIG, run_config
+from hymo.training.heartbeat import HEARTBEAT
 from hymo.training.lock import Holder, holder
 from hymo.training.metrics import EVENTS, METRICS, Record, parse_lines
 
@@ -18,34 +22,84 @@ KEPT_LOSSES = 4096
 KEPT_EVENTS = 5
 LOST_SECONDS = 300
 """Silence after which a run on another machine counts as lost."""
+_MARK_BYTES = 20
+"""How much of what was read last must still be there for a file to be the same."""
 _BEGINS = ("start", "resume", "continue")
 
 
 class Tail:
     """The records that a growing JSONL file gained since the last look.
 
-    A line counts once its newline is there, so one that is half written is read whole later. A file that shrank was
-    made anew and is read from its start.
+    A line counts once its newline is there, so one that is half written is read whole later. A file that was moved away
+    is read to its end, then the one that took its name from its start; so is one that was emptied or written anew.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0
+        self._file: BinaryIO | None = None
         self._rest = b""
+        self._mark = b""
 
     def read(self) -> list[Record]:
         """New whole records, without those that are no JSON object and the line that states the schema."""
+        lines: list[bytes] = []
+        if self._file is not None:
+            lines += self._take(self._file)
         try:
-            with self._path.open("rb") as stream:
-                if stream.seek(0, 2) < self._offset:
-                    self._offset, self._rest = 0, b""
-                stream.seek(self._offset)
-                data = stream.read()
-        except FileNotFoundError:
-            return []
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+            there = self._path.stat().st_ino
+        except OSError:
+            return parse_lines(lines)
+        if self._file is None or os.fstat(self._file.fileno()).st_ino != there:
+            if self._file is not None:
+                self._file.close()
+            try:
+                self._file = self._path.open("rb")
+            except FileNotFoundError:
+                self._file = None
+                return parse_lines(lines)
+            self._rest = self._mark = b""
+            lines += self._take(self._file)
         return parse_lines(lines)
+
+    def _take(self, file: BinaryIO) -> list[bytes]:
+        """What was added to an open file, in whole lines."""
+        offset = file.tell()
+        file.seek(max(0, offset - len(self._mark)))
+        if file.read(len(self._mark)) != self._mark:  # emptied, and perhaps longer again than it was
+            file.seek(0)
+            self._rest = b""
+        data = file.read()
+        self._mark = (self._mark + data)[-_MARK_BYTES:] if file.tell() else b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return lines
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What the heartbeat file of a rank says."""
+
+    rank: int
+    ts: float
+    """When it was written, in seconds."""
+    step: int
+    same_step_s: float
+    """For how long the step has been the same."""
+    host: str
+
+
+def heartbeats(folder: Path) -> list[Beat]:
+    """The heartbeats of a run's ranks, by rank; files that are not whole are left out."""
+    stem, suffix = HEARTBEAT.split(".")
+    found = []
+    for path in folder.glob(f"{stem}*.{suffix}"):
+        number = path.stem.removeprefix(stem).removeprefix("-")
+        try:
+            said = json.loads(path.read_text(encoding="utf-8"))
+            facts = (float(said["ts"]), int(said["step"]), float(said["same_step_s"]), str(said["host"]))
+            found.append(Beat(int(number or 0), *facts))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return sorted(found, key=lambda beat: beat.rank)
 
 
 class RunFollower:
@@ -56,6 +110,9 @@ class RunFollower:
         train, val: the newest record of each split; `train` keeps older values of names that not every record has.
         losses: (step, training loss) of the past, thinned out so that memory stays bounded.
         events: the newest events.
+        ranks: processes that train it; None if the run does not tell.
+        verdict: what the run said of itself at training.verdict_step; empty before.
+        beats: what each rank's heartbeat file says, by rank.
         status: waiting, running, stopping and stopped (on request), finished, failed, or lost: the process is gone
             without having said that it ends.
     """
@@ -68,6 +125,11 @@ class RunFollower:
         self.losses: list[tuple[int, float]] = []
         self.events: deque[Record] = deque(maxlen=KEPT_EVENTS)
         self.status = "waiting"
+        self.ranks: int | None = None
+        self.verdict: Record = {}
+        self.beats: list[Beat] = []
+        self._began: float | None = None
+        self._device_seconds = 0.0
         self._stride, self._seen = 1, 0
         self._newest = (folder / CONFIG).stat().st_mtime
         self._metrics, self._events = Tail(folder / METRICS), Tail(folder / EVENTS)
@@ -77,6 +139,7 @@ class RunFollower:
         last = holder(self.folder)  # asked first: what a process wrote before it went is read below
         found = [record for record in self._metrics.read() if {"step", "split"} <= record.keys()]
         found += [record for record in self._events.read() if "kind" in record]
+        self.beats = [beat for beat in heartbeats(self.folder) if self.ranks is None or beat.rank < self.ranks]
         new = sorted(found, key=lambda record: float(record.get("ts", 0)))
         for record in new:
             if "kind" in record:
@@ -121,6 +184,27 @@ class RunFollower:
             return None
         return (self.config.total_steps - self.step) * self.config.training.tokens_per_step / float(speed)
 
+    @property
+    def device_hours(self) -> float:
+        """Hours of all devices so far, over every start: from its first step to its last record."""
+        now = time.time() if self.status in ("running", "stopping") else self._newest
+        running = 0.0 if self._began is None else max(0.0, now - self._began) * (self.ranks or 1)
+        return (self._device_seconds + running) / 3600
+
+    @property
+    def late(self) -> list[tuple[Beat, str]]:
+        """Ranks of a running run that are silent or stand still, and what is the matter with each."""
+        if self.status not in ("running", "stopping"):
+            return []
+        hang, found = self.config.training.hang_minutes, []
+        for beat in self.beats:
+            silent = time.time() - beat.ts
+            if silent > LOST_SECONDS:
+                found.append((beat, f"silent for {silent / 60:.0f} min"))
+            elif hang is not None and beat.same_step_s >= 60 * hang:
+                found.append((beat, f"at step {beat.step} for {beat.same_step_s / 60:.0f} min"))
+        return found
+
     def layers(self, prefix: str) -> dict[int, float]:
         """Values of a metric `prefix/layer` by layer."""
         found = {}
@@ -154,6 +238,8 @@ class RunFollower:
     def _take_event(self, event: Record) -> None:
         self.events.append(event)
         kind = event["kind"]
+        if kind == "verdict":
+            self.verdict = event
         if kind == "extend":
             self.config = run_config(self.folder)
         if kind in ("resume", "start"):
@@ -162,9 +248,17 @@ class RunFollower:
             self.train |= {"step": step, "tokens": event.get("tokens", 0)}
             if self.val.get("step", 0) > step:
                 self.val = {}
+            if self.verdict.get("step", 0) > step:
+                self.verdict = {}
         elif event.get("step", 0) >= self.step and kind in ("checkpoint", "interrupted", "stop"):
             # Not every step has a record, and these tell of steps that are done.
             self.train |= {name: event[name] for name in ("step", "tokens") if name in event}
+        if kind in _BEGINS and self._began is not None:  # what an earlier process did ends with its last record
+            self._device_seconds += max(0.0, self._newest - self._began) * (self.ranks or 1)
+            self._began = None
+        if kind in ("start", "continue", "rewind"):
+            self._began = float(event.get("ts", 0)) or None
+            self.ranks = event["ranks"] if type(event.get("ranks")) is int else None
         if kind in _BEGINS:
             self.status = "running"
         elif kind == "interrupted":
@@ -187,7 +281,7 @@ def plain_line(record: Mapping[str, Any], total_steps: int) -> str:
         head = f"step {record['step']} validation:"
     else:
         wanted = [("train/loss", "loss"), ("train/grad_norm", "grad norm"), ("train/lr_factor", "lr factor")]
-        wanted.append(("perf/tok_per_s", "tok/s"))
+        wanted += [("perf/tok_per_s", "tok/s"), ("perf/mfu", "MFU")]
         head = f"step {record['step']}/{total_steps}:"
     values = [f"{label} {number(record[name])}" for name, label in wanted if name in record]
     return printable(f"{head} {', '.join(values)}")

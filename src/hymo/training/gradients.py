@@ -39,6 +39,15 @@ class Gradients:
             torch._foreach_mul_(list(self._found().values()), scale)
         return norm
 
+    def share(self, prefix: str) -> Tensor:
+        """Part of the squared norm that parameters whose names begin so have (fp32)."""
+        found = {name: grad for name, grad in self._found().items() if name.startswith(prefix)}
+        total = self.norm()
+        if not found:
+            return torch.zeros_like(total)
+        part = global_norm(list(found), list(found.values()), self._shards, self._ranks)
+        return (part / total.clamp(min=torch.finfo(total.dtype).tiny)).square()
+
     def first_not_finite(self) -> str | None:
         """Name of the first that has a value which is not finite, on any rank."""
         names = list(self._parameters)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from hymo.core.errors import UsageError
 from hymo.core.files import writing
@@ -45,10 +46,10 @@ class Callback(Protocol):
 
 
 class JsonlSink:
-    """Writes both files, one JSON object a line, flushed at once."""
+    """Writes both files, one JSON object a line, flushed at once; a file that was moved away is begun anew."""
 
     def __init__(self, folder: Path) -> None:
-        self._failed = False
+        self._failed, self._folder = False, folder
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._files = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, EVENTS)}
@@ -81,12 +82,26 @@ class JsonlSink:
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
         line = json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n"
         try:
+            if not _is_at(self._files[name], self._folder / name):
+                moved = self._files[name]
+                self._files[name] = (self._folder / name).open("a", encoding="utf-8")
+                moved.close()
+                if self._files[name].tell() == 0:
+                    line = json.dumps({"schema": SCHEMA}) + "\n" + line
             self._files[name].write(line)
             self._files[name].flush()
         except OSError as error:  # a full disk must not end the run; what is lost here is told once
             if not self._failed:
                 print(f"{name}: cannot be written ({error.strerror}); training goes on without it", file=sys.stderr)
             self._failed = True
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """Whether an open file still has its name: rotation of logs moves it away."""
+    try:
+        return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False
 
 
 def _newest(path: Path) -> float:

@@ -23,8 +23,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import ConfigError, RankError, TrainingError, UsageError
-from hymo.core.launch import launched_ranks, start_number
+from hymo.core.errors import RankError, TrainingError, UsageError
+from hymo.core.launch import check_ranks, launched_ranks, start_number
 from hymo.training.device import resolve_device
 from hymo.training.failures import FailureWatch
 
@@ -171,29 +171,6 @@ ALONE = Ranks()
 def _portable(problem: Exception, rank: int) -> RankError:
     """What other ranks raise for a failure here."""
     return RankError(f"rank {rank}: {type(problem).__name__}: {problem}", usage=isinstance(problem, UsageError))
-
-
-def check_ranks(config: HyMoConfig, size: int) -> None:
-    """Refuse a number of ranks that the configuration does not divide over.
-
-    Raises:
-        ConfigError: naming the field and what would do.
-    """
-    cfg = config.training
-    forward = cfg.grad_accum_steps * cfg.dp_size
-    if forward % size:
-        *fitting, last = (str(n) for n in range(1, forward + 1) if forward % n == 0)
-        choice = f"{', '.join(fitting)} or {last}" if fitting else last
-        raise ConfigError(
-            f"training.grad_accum_steps: {cfg.grad_accum_steps} x dp_size {cfg.dp_size} = {forward} forward passes per "
-            f"step do not divide over {size} ranks. Start {choice} ranks, or raise it and lower "
-            "training.micro_batch_size by the same factor, which trains on the same batches."
-        )
-    if size % cfg.dp_replicate and size > 1:
-        raise ConfigError(
-            f"training.dp_replicate: {cfg.dp_replicate} replicas do not divide {size} ranks. Set a divisor of {size}; "
-            "1 shards the weights over all ranks."
-        )
 
 
 @contextmanager

@@ -24,8 +24,9 @@ from hymo.data.of_run import data_of_run
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 from hymo.models.checkpoint import list_checkpoints, load_model, step_of, verify
 from hymo.models.windows import as_window
-from hymo.training.metrics import read_metrics
+from hymo.training.metrics import EVENTS, read_jsonl, read_metrics
 from hymo.training.run import training_loader
+from hymo.training.spikes import batch_of
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,9 @@ def replay(run: Path, step: int) -> Replay:
     loader = training_loader(config, open_split(data_of_run(config.run.data, run), "train", tokenizer))
     cfg = config.training
     pieces = cfg.grad_accum_steps * cfg.dp_size
-    batches = [loader.batch_at(step - 1, micro=micro, n_micro=pieces) for micro in range(pieces)]
-    start = loader.position(step - 1)
+    place_in_order = batch_of(step - 1, _left_out(run))
+    batches = [loader.batch_at(place_in_order, micro=micro, n_micro=pieces) for micro in range(pieces)]
+    start = loader.position(place_in_order)
     samples = []
     for micro, batch in enumerate(batches):
         for row, tokens in enumerate(batch["tokens"]):
@@ -155,6 +157,12 @@ def _piece(span: Span, tokens: NDArray[np.int64], tokenizer: Tokenizer) -> Piece
 def _recorded(run: Path, step: int) -> str | None:
     found = read_metrics(run, lambda record: record.get("step") == step and "data/hash" in record)
     return str(found[-1]["data/hash"]) if found else None
+
+
+def _left_out(run: Path) -> list[int]:
+    """Batches that loss spikes made the run pass over."""
+    found = (event.get("batch") for event in read_jsonl(run / EVENTS) if event["kind"] == "rewind")
+    return sorted({batch for batch in found if type(batch) is int})
 
 
 def _before(run: Path, step: int) -> Path:

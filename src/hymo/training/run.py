@@ -24,6 +24,8 @@ import torch
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.files import flush, write_text, writing
+from hymo.core.hardware import match_device
+from hymo.core.launch import check_ranks, local_rank
 from hymo.core.load import (
     CHECKPOINTS,
     CONFIG,
@@ -38,14 +40,18 @@ from hymo.data import EvaluationWindows, PackedLoader, Split, load_manifest, ope
 from hymo.data.tokenizer import keep_copy, tokenizer_for_run
 from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
+from hymo.training.alerts import Alerts
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import refuse_unavailable, resolve_device
+from hymo.training.device import resolve_device
+from hymo.training.health import Recorder, endpoint
 from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
 from hymo.training.profiling import PROFILES
-from hymo.training.ranks import ALONE, Ranks, check_ranks
+from hymo.training.ranks import ALONE, Ranks
+from hymo.training.track import trackers
 from hymo.training.trainer import Trainer
+from hymo.training.verdict import verdict
 
 ENVIRONMENT = "env.json"
 
@@ -79,7 +85,6 @@ def open_run(
             more steps than the data or the checkpoints allow.
         DataError, CheckpointError: as the parts raise them, before any work.
     """
-    refuse_unavailable(config)
     resolve_device(config.run.device)
     check_ranks(config, ranks.size)
     if config.run.data is None:
@@ -88,7 +93,7 @@ def open_run(
     config = derive_config(config, run={"data": os.path.abspath(config.run.data)})
     folder, cfg = run_folder(config), config.training
     parts: dict[str, Any] = {}
-    ranks.everywhere(lambda: parts.update(_inputs(config, folder)))
+    ranks.everywhere(lambda: parts.update(run_inputs(config, folder)))
     tokenizer, loader = parts["tokenizer"], parts["loader"]
     every: list[Callback] = []
     with ExitStack() as held:
@@ -99,7 +104,10 @@ def open_run(
             resuming = _check_folder(folder, config, extend)
             if not resuming:
                 keep_copy(tokenizer, folder)
-            every[:] = [held.enter_context(closing(JsonlSink(folder))), *callbacks]
+            sinks: list[Any] = [JsonlSink(folder), *trackers(config, folder)]
+            if config.run.alert is not None:
+                sinks.append(Alerts(config.run.alert, config.run.name))
+            every[:] = [*(held.enter_context(closing(sink)) for sink in sinks), *callbacks]
             return resuming
 
         resuming = ranks.on_first(begin)
@@ -122,10 +130,11 @@ def open_run(
                 ranks=ranks,
                 rows=trainer.rows,
             )
+            trainer.judge = lambda: verdict(config, folder, _known_device(trainer.device), ranks.size)
             if resuming:
                 trainer.resume(folder)
             ranks.on_first(lambda: _record(config, folder, trainer))
-            with heartbeat(folder, lambda: trainer.step, cfg.hang_minutes, rank=ranks.rank):
+            with _signs_of_life(config, folder, trainer, ranks):
                 yield trainer
         except (Exception, KeyboardInterrupt) as error:
             for callback in every:
@@ -133,7 +142,52 @@ def open_run(
             raise
 
 
-def _inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
+@contextmanager
+def _signs_of_life(config: HyMoConfig, folder: Path, trainer: Trainer, ranks: Ranks) -> Iterator[None]:
+    """Heartbeat, watchdog and endpoint of this rank."""
+    cfg = config.training
+
+    def last_words(first: str) -> None:
+        pulse.write_stacks()
+        for callback in trainer.callbacks:
+            callback.on_event("failed", {"error": first})
+        for callback in trainer.callbacks:
+            if isinstance(callback, Alerts):
+                callback.close()
+
+    def abort(reason: str) -> None:
+        if ranks.watch is not None:
+            ranks.watch.abort(reason)
+            return
+        print(f"error: {reason}", file=sys.stderr)
+        last_words(reason)
+        os._exit(1)
+
+    with (
+        heartbeat(
+            folder, lambda: trainer.step, cfg.hang_minutes, rank=ranks.rank, abort=abort if cfg.hang_abort else None
+        ) as pulse,
+        ExitStack() as held,
+    ):
+        if ranks.watch is not None:
+            ranks.watch.last_words = last_words
+            held.callback(setattr, ranks.watch, "last_words", lambda first: None)
+        if config.run.health_port is not None:
+            recorder = Recorder()
+            trainer.callbacks.append(recorder)
+            port = config.run.health_port + local_rank()
+            labels = {"run": config.run.name, "rank": str(ranks.rank)}
+            held.enter_context(endpoint(config.run.health_host, port, pulse.facts, recorder, labels))
+        yield
+
+
+def _known_device(device: torch.device) -> str | None:
+    """Short name of a device whose speed can be planned."""
+    found = match_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return None if found is None else found.key
+
+
+def run_inputs(config: HyMoConfig, folder: Path) -> dict[str, Any]:
     """Tokenizer, loader and held-out windows of a run, all checked."""
     cfg = config.training
     assert config.run.data is not None
@@ -271,18 +325,23 @@ def _record_start(folder: Path, trainer: Trainer) -> None:
     except (OSError, ValueError):
         starts = []
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    entry = {"date": date, "step": trainer.step, **environment(), "kernel": resolved_kernel(trainer)}
+    entry = {
+        "date": date,
+        "step": trainer.step,
+        **environment(),
+        "kernel": resolved_kernel(trainer.config, trainer.device),
+    }
     write_text(path, json.dumps([*(starts if isinstance(starts, list) else [starts]), entry], indent=1))
 
 
-def resolved_kernel(trainer: Trainer) -> dict[str, str | None]:
+def resolved_kernel(config: HyMoConfig, device: torch.device) -> dict[str, str | None]:
     """What runs the recurrence, and the environment variable that may have decided it.
 
     Raises:
         UsageError: training.gdn_kernel names one that cannot run here.
     """
-    model, training = trainer.config.model, trainer.config.training
-    values = torch.empty(1, device=trainer.device, dtype=getattr(torch, training.param_dtype))
+    model, training = config.model, config.training
+    values = torch.empty(1, device=device, dtype=getattr(torch, training.param_dtype))
     values = values.expand(1, training.seq_len, 1, model.gdn_headdim)
     implementation = choose(training.gdn_kernel, values, model.gdn_d_state)
     return {"operation": model.gdn_recurrence, "implementation": implementation, SWITCH: os.environ.get(SWITCH)}

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hymo.core.version import VERSION, commit
+from hymo.models.checkpoint import FORMAT_VERSION, Manifest
+
 
 def training_state(
     model: nn.Module, parameters: Mapping[str, Tensor], optimizers: Iterable[Optimizer], rank: int = 0
@@ -31,6 +34,21 @@ def training_state(
     if any(parameter.is_cuda for parameter in parameters.values()):
         rng[_rng_name("cuda", rank)] = torch.cuda.get_rng_state()
     return {"model": {name: tensor.detach() for name, tensor in weights.items()}, "optimizer": states, "rng": rng}
+
+
+def new_manifest(**facts: Any) -> Manifest:
+    """The manifest of a checkpoint that this version writes now, without its files.
+
+    Args:
+        facts: what the run says of itself, by the manifest's fields.
+    """
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        hymo_version=VERSION,
+        commit=commit(),
+        torch_version=torch.__version__,
+        **facts,
+    )
 
 
 def restore_rng(state: dict[str, Any], rank: int = 0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -16,31 +16,33 @@ import torch
 from torch import Tensor
 
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import CheckpointError, TrainingError
+from hymo.core.errors import CheckpointError, TrainingError, UsageError
+from hymo.core.launch import check_ranks
 from hymo.core.load import CONFIG, load_config, same_but_for_length
-from hymo.core.version import VERSION, commit
 from hymo.data.heldout import EvaluationWindows
 from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
 from hymo.kernels.arguments import on_device
 from hymo.models import HyMo, Window, build_hymo
-from hymo.models.checkpoint import FORMAT_VERSION, Manifest, find_checkpoint, load_tensors
+from hymo.models.checkpoint import Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
-from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import compute_dtype, has_bf16, refuse_unavailable, resolve_device, without_effect
+from hymo.training.checkpointer import Checkpointer, SaveResult
+from hymo.training.device import compute_dtype, has_bf16, resolve_device, without_effect
 from hymo.training.gradients import Gradients
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
 from hymo.training.out_of_memory import memory_explained
 from hymo.training.precision import WorkingCopy
 from hymo.training.profiling import StepProfiler
-from hymo.training.ranks import ALONE, Ranks, check_ranks
+from hymo.training.ranks import ALONE, Ranks
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
 from hymo.training.sharding import ShardedModel, as_shards
-from hymo.training.state import restore_rng, rng_names, training_state
+from hymo.training.spikes import Spikes
+from hymo.training.state import new_manifest, restore_rng, rng_names, training_state
 from hymo.training.stopping import AgreedStop, Interrupted, StopRequest
 from hymo.training.throughput import Meter
+from hymo.training.verdict import FIRST_BLOCK, Verdict
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,6 @@ class Trainer:
         profiles: Path | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        refuse_unavailable(config)
         check_ranks(config, ranks.size)
         self.config, self.ranks = config, ranks
         self.device = resolve_device(config.run.device)
@@ -119,10 +120,16 @@ class Trainer:
         self._stream = None if isinstance(data_iter, PackedLoader) else iter(data_iter)
         if self.loader is not None:
             self.loader.require_steps(config.total_steps)
+        elif config.training.spike_rewind:
+            raise UsageError("training.spike_rewind: batches of an iterator cannot be left out. Set it to false.")
         self.validation, self.checkpointer = validation, checkpointer
         self.callbacks = list(callbacks)
         self._config_hash, self._tokenizer, self._profiles = config_hash, tokenizer, profiles
         self.step, self.tokens, self.skipped_in_a_row = 0, 0, 0
+        self.spikes = Spikes(config.training.spike_window, config.training.spike_sigmas)
+        self._rewinds = 0
+        self.judge: Callable[[], Verdict] | None = None
+        """What judges the run at training.verdict_step, called on the first rank."""
         self._first_step = 0
         self.best_loss: float | None = None
         self.best_step: int | None = None
@@ -140,7 +147,9 @@ class Trainer:
         """
         cfg = self.config.training
         meter = Meter(self.config, self.device, self.ranks.size)
-        self._event("start" if self.step == 0 else "continue", step=self.step, device=str(self.device))
+        self._event(
+            "start" if self.step == 0 else "continue", step=self.step, device=self.device.type, ranks=self.ranks.size
+        )
         for name, reason in without_effect(self.config, self.device, self.ranks.size).items():
             self._event("without_effect", field=name, reason=reason)
         profiler = StepProfiler(self._profiles, cfg.profile_steps, self.device, self._event)
@@ -169,6 +178,8 @@ class Trainer:
                 with profiler.step(self.step + 1):
                     record, tokens = self.take_step(windows, telemetry=logs or self.step == 0)
                 meter.add(tokens, time.perf_counter() - began, waited)
+                if cfg.spike_rewind and self._rewound(record["train/loss"]):
+                    continue
                 if logs or self.step == 1:
                     rates = {f"lr/{g['name']}": g["lr"] for g in self.optimizers.groups}
                     self._metrics("train", {**record, **meter.read(), **rates, **self._data_hash()})
@@ -197,9 +208,25 @@ class Trainer:
         if cfg.checkpoint_minutes is not None:
             minutes = (time.monotonic() - self._saved_at) / 60
             overdue = self.ranks.exchange([minutes >= cfg.checkpoint_minutes])[0][0] > 0  # by the first rank's clock
+        failed = self._judged()
         stable = cfg.keep_stable and self.step == self.scheduler.decay_start
-        if overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
+        if failed or overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
             self._save()
+        if failed:
+            self._saves(wait=True)
+            raise TrainingError(
+                f"step {self.step}: the verdict is bad (training.verdict_gate): {failed} Change that in a new run, or "
+                "go on with --resume."
+            )
+
+    def _judged(self) -> str:
+        """Tell the verdict when its step has come; what must stop the run, or an empty string."""
+        cfg = self.config.training
+        if self.step != cfg.verdict_step or self.judge is None:
+            return ""
+        found = self.ranks.on_first(self.judge)
+        self._event("verdict", step=self.step, **found.event())
+        return " ".join(f"{each.name}: {each.text}." for each in found.failed) if cfg.verdict_gate else ""
 
     def _validate_if_due(self, stop: StopRequest | AgreedStop) -> None:
         due = self.step % self.config.training.eval_interval == 0 or self.step == self.config.total_steps
@@ -224,7 +251,9 @@ class Trainer:
         accumulate, rank, world = self._micro_batches, self.ranks.rank, self.ranks.size
         if self.loader is not None:
             self._loaded = [
-                self.loader.batch_at(self.step, rank=rank, world=world, micro=i, n_micro=accumulate)
+                self.loader.batch_at(
+                    self.spikes.batch_of(self.step), rank=rank, world=world, micro=i, n_micro=accumulate
+                )
                 for i in range(accumulate)
             ]
             batches: Sequence[Batch] = self._loaded
@@ -246,7 +275,7 @@ class Trainer:
             return {}
         loaded = self._loaded
         if self.ranks.size > 1:  # this rank has built a part of it
-            loaded = self.loader.pieces_of(self.step - 1, self._micro_batches * self.ranks.size)
+            loaded = self.loader.pieces_of(self.spikes.batch_of(self.step - 1), self._micro_batches * self.ranks.size)
         return {"data/hash": batch_digest(loaded)}
 
     def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], int]:
@@ -289,6 +318,7 @@ class Trainer:
             self._event("grad_norm", step=self.step + 1, value=result["train/grad_norm"])
         if record is not None:
             result |= self._telemetry(record)
+            result["train/first_block_share"] = float(self.gradients.share(FIRST_BLOCK))
             result |= {f"update_ratio/{n}": v for n, v in self.optimizers.step_measured().items()}
         else:
             self.optimizers.step()
@@ -348,6 +378,27 @@ class Trainer:
                 f"first in '{bad}'. Lower the learning rates or look at the data of these steps."
             )
 
+    def _rewound(self, loss: float) -> bool:
+        """Whether the step just taken was a spike for which the run went back to its newest checkpoint."""
+        limit, at = self.spikes.limit, self.step
+        if not self.ranks.exchange([self.spikes.is_spike(at, loss)])[0][0]:  # the first rank decides for all
+            return False
+        batch = self.spikes.batch_of(at - 1)
+        self._saves(wait=True)
+        most = self.config.training.max_skipped_steps
+        why = "nothing was saved yet" if self._saved_step == 0 else ""
+        if self._rewinds >= most and not why:
+            why = f"{most} rewinds to step {self._saved_step} did not help (training.max_skipped_steps)"
+        self._event("spike", step=at, loss=loss, limit=limit, **({"kept": why} if why else {}))
+        if why or self.checkpointer is None or self.loader is None:
+            return False
+        self.resume(self.checkpointer.folder)
+        self.spikes.leave_out(batch)
+        self.loader.require_steps(self.config.total_steps + len(self.spikes.left_out))
+        self._rewinds += 1
+        self._event("rewind", step=self.step, tokens=self.tokens, spike=at, batch=batch, ranks=self.ranks.size)
+        return True
+
     def _mtp_scale(self) -> float:
         """Factor on the prediction weights: 1, then linearly to 0 over the last mtp_anneal_frac of the steps."""
         length = self.config.model.mtp_anneal_frac * self.config.total_steps
@@ -389,13 +440,10 @@ class Trainer:
             "skipped_in_a_row": self.skipped_in_a_row,
             "rng": rng_names(self.device, self.ranks.size),
             "scheduler": self.scheduler.state_dict(),
-            "loader": None if self.loader is None else self.loader.state_dict(self.step),
+            "loader": None if self.loader is None else self.loader.state_dict(self.spikes.batch_of(self.step)),
+            "spikes": self.spikes.state_dict(),
         }
-        manifest = Manifest(
-            format_version=FORMAT_VERSION,
-            hymo_version=VERSION,
-            commit=commit(),
-            torch_version=torch.__version__,
+        manifest = new_manifest(
             config_hash=self._config_hash,
             tokenizer=self._tokenizer,
             data="" if self.loader is None else self.loader.split.fingerprint,
@@ -412,6 +460,13 @@ class Trainer:
         if not self.config.training.async_checkpoint:
             self._saves(wait=True)
 
+    def save_now(self) -> SaveResult | None:
+        """Save this moment and wait until it is written and read back; None without a checkpointer."""
+        if self.checkpointer is None:
+            return None
+        self._save()
+        return next(iter(self.checkpointer.finished(wait=True)), None)
+
     def _saves(self, wait: bool = False) -> None:
         """Report the saves that ended. A failed one costs nothing but itself: training goes on."""
         for result in self.checkpointer.finished(wait) if self.checkpointer is not None else ():
@@ -420,7 +475,7 @@ class Trainer:
             if result.path is None:
                 self._event("checkpoint_failed", step=result.step, error=result.error)
             else:
-                self._saved_step = result.step
+                self._saved_step, self._rewinds = result.step, 0
                 self._event("checkpoint", step=result.step, path=result.path.name, seconds=result.seconds)
 
     def _finish(self) -> None:
@@ -482,6 +537,7 @@ class Trainer:
         self.best_loss, self.best_step = manifest.best_loss, manifest.trainer["best_step"]
         self.skipped_in_a_row = manifest.trainer["skipped_in_a_row"]
         self._validated_step = manifest.trainer["validated_step"]
+        self.spikes.load_state_dict(manifest.trainer.get("spikes"))
         self.scheduler.load_state_dict(manifest.trainer["scheduler"])
         if self.scheduler.total_steps != self.config.total_steps:
             self.scheduler.extend(self.config.total_steps, self.step)
