@@ -13,7 +13,7 @@ from hymo.core.errors import UsageError
 from hymo.core.hardware import device
 from hymo.core.load import load_config
 from hymo.data import ByteTokenizer, prepare, sample_paths
-from hymo.training.bench import bench_training, floors, kind_of
+from hymo.training.bench import bench_training, covered, floors, kind_of
 from hymo.training.run import open_run
 
 SMALL = ["training.micro_batch_size=2", "training.seq_len=64", "scheduler.total_steps=40", "run.device=cpu"]
@@ -34,6 +34,8 @@ def test_figures_belong_together_and_the_losses_are_the_trainers(data: Path, tmp
     assert result.tok_per_s == pytest.approx(result.steps * 128 / result.seconds)
     assert result.ms_per_step == pytest.approx(1e3 * result.seconds / result.steps)
     assert (result.mfu, result.peak_gib, result.breakdown_ms) == (None, None, {})
+    assert result.optimizer_ms is not None
+    assert 0 < result.optimizer_ms < 1e3 * result.seconds / result.steps * 10
     assert list(tmp_path.iterdir()) == []
 
     with open_run(config) as trainer:
@@ -60,6 +62,14 @@ def test_floors_of_the_flagship() -> None:
     whole = flops_per_token(config.model, 4096)
     assert found["matrix products"] + found["attention"] == pytest.approx(1e9 * whole / 989e12)
     assert floors(config, 1_000_000, None) == {}
+
+
+def test_covered_time() -> None:
+    """Against a count of thousandths."""
+    spans = [(0.0, 0.5), (0.25, 0.375), (0.25, 0.75), (1.0, 1.25), (1.125, 1.5), (2.0, 2.0)]
+    marks = {k for start, end in spans for k in range(round(1000 * start), round(1000 * end))}
+    assert covered(spans) == pytest.approx(len(marks) / 1000) == 1.25
+    assert covered([]) == 0
 
 
 @pytest.mark.parametrize(

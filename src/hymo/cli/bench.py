@@ -63,6 +63,9 @@ def train(
     ]
     if result.mfu is not None:
         rows.append(("utilisation of the bf16 peak", f"{100 * result.mfu:.1f} %"))
+    if result.optimizer_ms is not None:
+        share = 100 * result.optimizer_ms / result.ms_per_step
+        rows.append(("update by the optimizers", f"{result.optimizer_ms:,.1f} ms, {share:.1f} % of a step"))
     if result.peak_gib is not None:
         rows.append(("peak memory", f"{result.peak_gib:.1f} GiB"))
     where = result.device if result.gpus == 1 else f"{result.gpus} x {result.device}"
@@ -73,6 +76,8 @@ def train(
             (kind, f"{ms:,.2f}", f"{100 * ms / result.ms_per_step:.1f}", floors.get(kind, ""))
             for kind, ms in result.breakdown_ms.items()
         ]
+        if result.gpus > 1:
+            parts.append(("of it nothing but communication", f"{result.exposed_communication_ms or 0:,.2f}", "", ""))
         parts.append(("waiting for launches", f"{result.idle_ms or 0:,.2f}", "", ""))
         print_table("one step by kind of kernel", ("kind", "ms", "%", "floor, ms"), parts)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,13 +20,15 @@ from hymo.core.accounting import attention_flops, flops_per_token, used_per_toke
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.hardware import Device, match_device
+from hymo.core.memory import training_memory
 from hymo.data import load_tokenizer, open_split
 from hymo.training.ranks import ALONE, Ranks
 from hymo.training.run import training_loader
 from hymo.training.trainer import Trainer
 
+COMMUNICATION = "communication"
 KINDS = {
-    "communication": r"nccl",
+    COMMUNICATION: r"nccl",
     "recurrence": r"^(states|scan|summarise(_gradient)?|forward|backward)$",
     "attention": r"flash|fmha|cudnn|sdpa|attention",
     "cross-entropy": r"cross_entropy",
@@ -69,6 +72,8 @@ class StepTiming:
     flops_per_token: float
     mfu: float | None
     peak_gib: float | None
+    planned_gib: float
+    """What `hymo plan` expects a rank to occupy."""
     loss_first: float
     loss_last: float
     breakdown_ms: dict[str, float] = field(default_factory=dict)
@@ -77,6 +82,10 @@ class StepTiming:
     """Least time that arithmetic or memory traffic of a kind takes by the device's data sheet, see `floors`."""
     idle_ms: float | None = None
     """What of the profiled step no kernel covers: launches the device waited for."""
+    exposed_communication_ms: float | None = None
+    """Communication of the profiled step while no other kernel runs."""
+    optimizer_ms: float | None = None
+    """The update by both optimizers in a step of its own, waited for before and after."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -147,12 +156,16 @@ def bench_training(
         flops_per_token=flops,
         mfu=rate * flops / hardware.peak / ranks.size if hardware is not None and hardware.peak else None,
         peak_gib=torch.cuda.max_memory_allocated() / 2**30 if cuda else None,
+        planned_gib=training_memory(config, ranks.size).total / 2**30,
         loss_first=first,
         loss_last=last,
     )
+    if breakdown:
+        result.optimizer_ms = _optimizer_ms(trainer)
     if breakdown and cuda:
         result.floors_ms = floors(config, tokens // ranks.size, hardware)
-        result.breakdown_ms, result.idle_ms = _breakdown(trainer)
+        step = _profile(trainer)
+        result.breakdown_ms, result.idle_ms, result.exposed_communication_ms = step.parts, step.idle, step.exposed
     return result
 
 
@@ -194,20 +207,63 @@ def _steps(trainer: Trainer, count: int) -> float:
     return loss
 
 
-def _breakdown(trainer: Trainer) -> tuple[dict[str, float], float]:
-    """Device milliseconds of one step by kind of kernel, and the time that none covers."""
+@dataclass(frozen=True)
+class _Profile:
+    """One step on the device, in milliseconds."""
+
+    parts: dict[str, float]
+    """By kind of kernel; kernels that run side by side count each."""
+    idle: float
+    """What no kernel covers."""
+    exposed: float
+    """Communication while nothing else runs."""
+
+
+def _profile(trainer: Trainer) -> _Profile:
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
         began = time.perf_counter()
         _steps(trainer, 1)
         _sync(trainer)
         wall = time.perf_counter() - began
     parts: dict[str, float] = defaultdict(float)
-    busy = 0.0
-    for event in recorded.key_averages():
-        spent = event.self_device_time_total / 1e3
-        busy += spent
-        parts[kind_of(event.key)] += spent
-    return dict(sorted(parts.items(), key=lambda item: -item[1])), max(0.0, 1e3 * wall - busy)
+    spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for event in recorded.events() or ():
+        if event.device_type.name == "CUDA" and not event.is_user_annotation:
+            kind = kind_of(event.name)
+            parts[kind] += event.self_device_time_total / 1e3
+            spans[kind == COMMUNICATION].append((event.time_range.start / 1e3, event.time_range.end / 1e3))
+    busy, working = covered([*spans[True], *spans[False]]), covered(spans[False])
+    ordered = dict(sorted(parts.items(), key=lambda item: -item[1]))
+    return _Profile(ordered, max(0.0, 1e3 * wall - busy), busy - working)
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of intervals (start, end)."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _optimizer_ms(trainer: Trainer) -> float:
+    """Milliseconds of both optimizers' update in one more step, waited for before and after."""
+    optimizers, spent = trainer.optimizers, []
+    update = optimizers.step
+
+    def timed() -> None:
+        _sync(trainer)
+        began = time.perf_counter()
+        update()
+        _sync(trainer)
+        spent.append(1e3 * (time.perf_counter() - began))
+
+    optimizers.step = timed  # type: ignore[method-assign]
+    try:
+        _steps(trainer, 1)
+    finally:
+        del optimizers.step
+    return spent[0] if spent else 0.0
 
 
 def kind_of(kernel: str) -> str:
