@@ -34,7 +34,7 @@ def short_conv(
     """
     check_cu_seqlens(cu_seqlens, u.shape[0], u.shape[1])
     if choose_short_conv(implementation, u, weight, window) == "triton":
-        from hymo.kernels.triton_short_conv import short_conv_triton  # only here: Triton is optional
+        from hymo.kernels.triton_short_conv_op import short_conv_triton  # only here: Triton is optional
 
         return short_conv_triton(u, weight, window, cu_seqlens)
     return _plain(u, weight, window, cu_seqlens)

@@ -1,4 +1,4 @@
-r"""Triton form of the short causal convolution with SiLU: kernels, custom operator, gradient.
+r"""Triton kernels of the short causal convolution with SiLU, and of its gradient.
 
 With s_t = sum_b w_b u_{t-b} (b = 0 on the current token) and y_t = s_t sigmoid(s_t)::
 
@@ -14,22 +14,10 @@ order.
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from hymo.kernels.dispatch import MOST_TAPS
 from hymo.kernels.triton_common import LOG2E
-
-CHANNELS = 128
-"""Channels of a program: four for each thread of its one warp."""
-SPAN = 61
-"""Tokens of a program: with the three beyond them that the gradient reads, whole groups of rows."""
-UNROLL = 8
-"""Rows loaded at a time."""
 
 
 @triton.jit
@@ -82,6 +70,16 @@ def _silu_gate(x):
 
 
 @triton.jit
+def _group(base, first, count, columns, inside, stride_t, stride_c, unroll):
+    """Rows `first` and the next of a span, all loaded before anything waits; zeros from `count` on."""
+    rows = ()
+    for i in tl.static_range(unroll):
+        live = inside & (first + i < count)
+        rows = rows + (tl.load(base + (first + i) * stride_t + columns * stride_c, mask=live, other=0.0),)  # noqa: RUF005
+    return rows
+
+
+@triton.jit
 def forward(
     u, weight, window, age, y, length, channels, spans, u_b, u_t, u_c,
     TAPS: tl.constexpr, SPAN: tl.constexpr, UNROLL: tl.constexpr, CHANNELS: tl.constexpr, HAS_WINDOW: tl.constexpr,
@@ -106,10 +104,7 @@ def forward(
     age += start
     count = tl.minimum(length - start, SPAN)
     for first in range(0, count, UNROLL):
-        loaded = ()
-        for i in tl.static_range(UNROLL):
-            row = first + i
-            loaded = loaded + (tl.load(u + row * u_t + columns * u_c, mask=inside & (row < count), other=0.0),)
+        loaded = _group(u, first, count, columns, inside, u_t, u_c, UNROLL)
         for i in tl.static_range(UNROLL):
             row = first + i
             if PACKED:
@@ -163,13 +158,8 @@ def backward(
     # Three rows more than the span: they read its last tokens, which is all they contribute here.
     readers = tl.minimum(length - start, SPAN + 3)
     for first in range(0, count + 3, UNROLL):
-        loaded = ()
-        grads = ()
-        for i in tl.static_range(UNROLL):
-            row = first + i
-            live = inside & (row < readers)
-            loaded = loaded + (tl.load(u + row * u_t + columns * u_c, mask=live, other=0.0),)
-            grads = grads + (tl.load(dy + row * dy_t + columns * dy_c, mask=live, other=0.0),)
+        loaded = _group(u, first, readers, columns, inside, u_t, u_c, UNROLL)
+        grads = _group(dy, first, readers, columns, inside, dy_t, dy_c, UNROLL)
         for i in tl.static_range(UNROLL):
             row = first + i
             x0 = loaded[i].to(tl.float32)
@@ -209,89 +199,3 @@ def backward(
     tl.store(parts + channels + columns, sum1, mask=inside)
     tl.store(parts + 2 * channels + columns, sum2, mask=inside)
     tl.store(parts + 3 * channels + columns, sum3, mask=inside)
-
-
-_LIBRARY = "hymo::short_conv"
-torch.library.define(_LIBRARY, "(Tensor u, Tensor weight, Tensor? window, Tensor? cu_seqlens) -> Tensor")
-torch.library.define(
-    _LIBRARY + "_backward",
-    "(Tensor dy, Tensor u, Tensor weight, Tensor? window, Tensor? cu_seqlens) -> (Tensor, Tensor)",
-)
-
-
-def short_conv_triton(u: Tensor, weight: Tensor, window: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-    """Arguments as `hymo.kernels.short_conv`, already checked."""
-    y: Tensor = torch.ops.hymo.short_conv(u, weight, window, cu_seqlens)
-    return y
-
-
-def _ages(u: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """(T,) int32 tokens before each in its document, or any tensor if there are no documents."""
-    if cu_seqlens is None:
-        return u
-    length = u.shape[1]
-    out = torch.empty(length, dtype=torch.int32, device=u.device)
-    bounds = cu_seqlens.to(u.device)
-    ages[(triton.cdiv(length, 256),)](bounds, out, len(bounds), length, BLOCK=256, num_warps=4)
-    return out
-
-
-def _launch(
-    kernel: Any,
-    u: Tensor,
-    weight: Tensor,
-    window: Tensor | None,
-    cu_seqlens: Tensor | None,
-    tensors: tuple[Tensor, ...],
-    strides: tuple[int, ...] = (),
-) -> None:
-    batch, length, channels = u.shape
-    spans = triton.cdiv(length, SPAN)
-    kernel[(batch * spans, triton.cdiv(channels, CHANNELS))](
-        u, weight.contiguous(), u if window is None else window.to(u.dtype).contiguous(), _ages(u, cu_seqlens),
-        *tensors, length, channels, spans, *u.stride(), *strides,
-        TAPS=weight.shape[1], SPAN=SPAN, UNROLL=UNROLL, CHANNELS=CHANNELS, HAS_WINDOW=window is not None,
-        PACKED=cu_seqlens is not None, num_warps=1,
-    )  # fmt: skip
-
-
-def _forward(u: Tensor, weight: Tensor, window: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-    y = u.new_empty(u.shape)
-    _launch(forward, u, weight, window, cu_seqlens, (y,))
-    return y
-
-
-def _backward(
-    dy: Tensor, u: Tensor, weight: Tensor, window: Tensor | None, cu_seqlens: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    batch, length, channels = u.shape
-    du = u.new_empty(u.shape)
-    parts = u.new_empty((batch * triton.cdiv(length, SPAN), MOST_TAPS, channels), dtype=torch.float32)
-    _launch(backward, u, weight, window, cu_seqlens, (dy, du, parts), dy.stride())
-    return du, parts.sum(0).flip(0)[-weight.shape[1] :].T.to(weight.dtype).contiguous()
-
-
-def _forward_fake(u: Tensor, weight: Tensor, window: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-    return u.new_empty(u.shape)
-
-
-def _backward_fake(
-    dy: Tensor, u: Tensor, weight: Tensor, window: Tensor | None, cu_seqlens: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    return u.new_empty(u.shape), weight.new_empty(weight.shape)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
-    du, dweight = torch.ops.hymo.short_conv_backward(dy, *ctx.saved_tensors)
-    return du, dweight, None, None
-
-
-torch.library.impl(_LIBRARY, ("CPU", "CUDA"), _forward)
-torch.library.impl(_LIBRARY + "_backward", ("CPU", "CUDA"), _backward)
-torch.library.register_fake(_LIBRARY, _forward_fake)
-torch.library.register_fake(_LIBRARY + "_backward", _backward_fake)
-torch.library.register_autograd(_LIBRARY, _gradient, setup_context=_setup)
