@@ -154,7 +154,7 @@ if INTERPRETED:
         draw = data.draw
         set_programs(draw(st.integers(1, 8), label="programs"))
         shape = [draw(st.integers(1, most), label=name) for name, most in (("B", 2), ("T", 90), ("H", 3))]
-        widths = [draw(st.sampled_from((1, 3, 16, 20, 32)), label=name) for name in "SD"]
+        widths = [draw(st.sampled_from((1, 3, 16, 20, 32, 33)), label=name) for name in "SD"]
         inputs = linear_inputs(*shape, *widths, seed=draw(st.integers(0, 99)))
         if draw(st.booleans(), label="state"):
             inputs["initial_state"] = torch.randn(shape[0], shape[2], *widths, dtype=torch.float64)
@@ -212,7 +212,7 @@ if INTERPRETED:
 
     def test_compiled_shapes_and_fake_tensors_agree() -> None:
         inputs = {name: x.float() for name, x in linear_inputs(2, 40, 2, 16, 16).items()}
-        arguments = (*inputs.values(), torch.zeros(2, 2, 16, 16), None)
+        arguments = (*inputs.values(), torch.zeros(2, 2, 16, 16), None, True)
         torch.library.opcheck(
             torch.ops.hymo.gated_linear.default,
             tuple(x.requires_grad_() if isinstance(x, Tensor) else x for x in arguments),
@@ -269,7 +269,7 @@ if INTERPRETED:
         draw = data.draw
         set_programs(draw(st.integers(1, 8), label="programs"))
         shape = [draw(st.integers(1, most), label=name) for name, most in (("B", 2), ("T", 80), ("H", 2))]
-        widths = [draw(st.sampled_from((1, 3, 16, 20, 32)), label=name) for name in "KD"]
+        widths = [draw(st.sampled_from((1, 3, 16, 20, 32, 33)), label=name) for name in "KD"]
         compare(delta_inputs(*shape, *widths, seed=draw(st.integers(0, 99))))
 
     @settings(max_examples=5, deadline=None)

@@ -51,6 +51,13 @@ def segment_parts(sequences: int, heads: int, packed: bool, weight: int, program
     return sequences * max(1, wave // rows)
 
 
+def tile_bound(batch: int, length: int, heads: int, cu_seqlens: Tensor | None, tile: int, weight: int) -> int:
+    """Upper bound on the tiles of all segments, `Segments.tiles`, without making the table."""
+    if cu_seqlens is None:
+        return batch * (-(-length // tile))
+    return -(-length // tile) + segment_parts(cu_seqlens.shape[0] - 1, heads, True, weight)
+
+
 def segments(
     batch: int, length: int, heads: int, cu_seqlens: Tensor | None, tile: int, weight: int, device: torch.device
 ) -> Segments:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hymo.kernels import triton_gated_delta as kernels
 from hymo.kernels.arguments import needs_gradient
-from hymo.kernels.segments import Segments, segment_parts, segments
-from hymo.kernels.triton_common import operand_dtype, padded
+from hymo.kernels.segments import Segments, segment_parts, segments, tile_bound
+from hymo.kernels.triton_common import keeps, kept_dtype, operand_dtype, padded
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ def gated_delta_triton(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs and final states; arguments as `hymo.kernels.gated_delta`, already checked."""
-    # Small states are kept for the gradient, large ones formed again: they would take more than all inputs.
-    small = padded(k.shape[-1]) * padded(v.shape[-1]) <= 32 * 32
-    keep = small and needs_gradient(q, k, v, beta, log_alpha, state)
+    keep = keeps(v, k.shape[-1]) and needs_gradient(q, k, v, beta, log_alpha, state)
     o, final = torch.ops.hymo.gated_delta(q, k, v, beta, log_alpha, state, cu_seqlens, keep)[:2]
     return o, final
 
@@ -78,23 +76,13 @@ def _kept(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
 
 
 def _tiles(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
-    """Upper bound on the tiles of all segments, as `Segments.tiles`."""
-    batch, length, heads, width = v.shape
-    config = default_config(d_state, width)
-    if cu_seqlens is None:
-        return batch * (-(-length // config.tile))
-    parts = segment_parts(_sequences(v, cu_seqlens), heads, True, 2 * config.warps)
-    return -(-length // config.tile) + parts
+    config = default_config(d_state, v.shape[3])
+    return tile_bound(v.shape[0], v.shape[1], v.shape[2], cu_seqlens, config.tile, 2 * config.warps)
 
 
 def _stored(v: Tensor) -> torch.dtype:
     """Type of inverses in memory: fp16 has the digits of the tf32 that they are multiplied in."""
     return torch.float32 if v.dtype is torch.float32 else torch.float16
-
-
-def _kept_dtype(v: Tensor) -> torch.dtype:
-    """Type of the states that enter tiles, in memory."""
-    return torch.float32 if v.dtype is torch.float32 else torch.bfloat16
 
 
 def _constants(d_state: int, width: int, config: DeltaConfig, x: Tensor) -> dict[str, Any]:
@@ -153,7 +141,7 @@ def _forward(
     maps = v.new_empty((kept, heads, d_state, d_state), dtype=torch.float32)
     constants = _constants(d_state, width, config, v)
     inverses = v.new_empty((cut.tiles, heads, config.tile, config.tile), dtype=_stored(v))
-    tiles = v.new_empty((cut.tiles if keep else 0, heads, d_state, width), dtype=_kept_dtype(v))
+    tiles = v.new_empty((cut.tiles if keep else 0, heads, d_state, width), dtype=kept_dtype(v))
     grid = (count * heads,)
     kernels.invert[(count * heads * SHARES,)](
         k, beta, log_alpha, inverses, cut.table, heads, *k.stride(), *beta.stride(), *log_alpha.stride(),
@@ -191,7 +179,7 @@ def _forward_fake(
     final, entering, maps = (v.new_empty((n, heads, d_state, w), dtype=torch.float32) for n, w in sizes)
     tile, count = default_config(d_state, width).tile, _tiles(v, d_state, cu_seqlens)
     inverses = v.new_empty((count, heads, tile, tile), dtype=_stored(v))
-    tiles = v.new_empty((count if keep else 0, heads, d_state, width), dtype=_kept_dtype(v))
+    tiles = v.new_empty((count if keep else 0, heads, d_state, width), dtype=kept_dtype(v))
     return v.new_empty(v.shape), final, entering, maps, inverses, tiles
 
 
@@ -223,7 +211,7 @@ def _backward(
     grid = (count * heads,)
     inputs = (*q.stride(), *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride())
     if not len(tiles):  # not kept: the forward pass again, for the states alone
-        tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=_kept_dtype(v))
+        tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=kept_dtype(v))
         kernels.forward[grid](
             q, k, v, beta, log_alpha, inverses, tiles if first is None else first, tiles, tiles, tiles, cut.table,
             heads, *inputs, length, HAS_STATE=first is not None, OUTPUT=False, KEEP=True, **constants,
