@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from hymo.core.load import derive_config, load_config
 from hymo.kernels import dispatch, gated_delta, gated_linear, linear_cross_entropy
+from hymo.models import build_hymo
 
 pytestmark = pytest.mark.gpu
 WIDE = ("g", "A_log", "beta", "log_alpha")
@@ -155,3 +157,20 @@ def test_cross_entropy() -> None:
     for got, bound in ((results[1], 1e-4), (results[2], 1e-2)):
         for x, y in zip(got, results[0], strict=True):
             assert float((x.double() - y).norm() / y.norm()) < bound
+
+
+@pytest.mark.parametrize("rule", ["gated_linear", "gated_delta"])
+def test_a_full_width_twin_of_the_flagship_is_one_graph(rule: str) -> None:
+    torch.manual_seed(0)
+    model_fields = {"n_layers": 8, "mla_layers": [0, 4], "gdn_recurrence": rule}
+    with torch.device("cuda"):
+        model = build_hymo(derive_config(load_config("hymo_750m"), model=model_fields)).bfloat16()
+    tokens = torch.randint(64256, (1, 512), device="cuda")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(lambda x: model(x).square().mean(), fullgraph=True)
+    compiled(tokens).backward()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    assert grads
+    assert all(grad.isfinite().all() for grad in grads)

@@ -41,8 +41,9 @@ def segment_parts(sequences: int, heads: int, packed: bool, weight: int, program
     weight: of one program, in warps of up to 128 registers. Fewer heavy ones fill the device.
     """
     wave = max(1, programs // weight)
-    if packed:
-        return sequences + max(1, wave // heads)
+    if packed:  # whole waves, with as many cuts as documents at least: lengths are unknown here
+        each = max(1, wave // heads)
+        return next((n * each for n in (1, 2, 3) if n * each >= 2 * sequences), sequences + each)
     rows = heads * sequences
     for waves in (1, 2, 3):  # the fewest whose last one is not left half empty
         each = waves * wave // rows
