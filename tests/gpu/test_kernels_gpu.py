@@ -163,8 +163,7 @@ def test_cross_entropy() -> None:
 def test_a_full_width_twin_of_the_flagship_is_one_graph(rule: str) -> None:
     torch.manual_seed(0)
     model_fields = {"n_layers": 8, "mla_layers": [0, 4], "gdn_recurrence": rule}
-    with torch.device("cuda"):
-        model = build_hymo(derive_config(load_config("hymo_750m"), model=model_fields)).bfloat16()
+    model = build_hymo(derive_config(load_config("hymo_750m"), model=model_fields), device="cuda").bfloat16()
     tokens = torch.randint(64256, (1, 512), device="cuda")
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

@@ -181,8 +181,9 @@ def _recurrence(config: HyMoConfig) -> int:
     """Bytes per token that the recurrence keeps beside its inputs, counted in fp32.
 
     The Triton kernels keep, in half of that, scores or inverses of tiles of 16 tokens, and the states that enter tiles
-    where these are small. The chunked form is what `auto` runs without them. Per token and head it keeps copies of its inputs, the chunk's scores and, for
-    gated_linear, a key-sized factor at each of the log2(chunk) levels. The time loop keeps every token's state.
+    where these are small. The chunked form is what `auto` runs without them: per token and head it keeps copies of its
+    inputs, the chunk's scores and, for gated_linear, a key-sized factor at each of the log2(chunk) levels. The time
+    loop keeps every token's state.
     """
     model = config.model
     chunk, keys, values = model.gdn_chunk_size, model.gdn_d_state, model.gdn_headdim
