@@ -38,7 +38,7 @@ FLOPS_PER_SECOND = 7.9e14
 Inputs = dict[str, Tensor]
 CONFIGS: dict[str, list[Any]] = {
     "gated_linear": [linear_op.LinearConfig(16, 1, 1), linear_op.LinearConfig(16, 1, 2), linear_op.LinearConfig(32, 2)],
-    "gated_delta": [delta_op.DeltaConfig(16, 1), delta_op.DeltaConfig(16, 1, 2), delta_op.DeltaConfig(32, 2)],
+    "gated_delta": [delta_op.DeltaConfig(16, 1), delta_op.DeltaConfig(16, 1, 3, 3), delta_op.DeltaConfig(32, 2)],
 }
 SHAPES = [
     (4, 4096, 40, 32, 32),

@@ -22,6 +22,9 @@ class DeltaConfig:
     """Rows per step of a program."""
     warps: int
     stages: int = 1
+    """Tiles in flight in the backward kernels."""
+    forward_stages: int = 1
+    """Tiles in flight in the kernels that run forward in time."""
 
 
 def default_config(d_state: int, headdim: int) -> DeltaConfig:
@@ -30,7 +33,7 @@ def default_config(d_state: int, headdim: int) -> DeltaConfig:
         return OVERRIDE
     size = padded(d_state) * padded(headdim)
     warps = 1 if size <= 32 * 32 else 2 if size <= 32 * 64 else 4 if size <= 64 * 64 else 8
-    return DeltaConfig(16, warps, 3 if warps == 1 else 2)
+    return DeltaConfig(16, warps, 2, 2 if warps == 1 else 1)
 
 
 SHARES = 8
@@ -40,10 +43,10 @@ OVERRIDE: DeltaConfig | None = None
 
 _LIBRARY = "hymo::gated_delta"
 _INPUTS = "Tensor q, Tensor k, Tensor v, Tensor beta, Tensor log_alpha, Tensor? state, Tensor? cu_seqlens"
-torch.library.define(_LIBRARY, f"({_INPUTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)")
+torch.library.define(_LIBRARY, f"({_INPUTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)")
 torch.library.define(
     _LIBRARY + "_backward",
-    f"(Tensor do, Tensor? dfinal, {_INPUTS}, Tensor entering, Tensor maps, Tensor inverses, Tensor tiles)"
+    f"(Tensor do, Tensor? dfinal, {_INPUTS}, Tensor entering, Tensor maps, Tensor inverses, Tensor pairs, Tensor tiles)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
@@ -127,7 +130,7 @@ def _forward(
     state: Tensor | None,
     cu_seqlens: Tensor | None,
     keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, width = v.shape
     d_state = k.shape[-1]
     config = default_config(d_state, width)
@@ -140,11 +143,14 @@ def _forward(
     entering = v.new_empty((kept, heads, d_state, width), dtype=torch.float32)
     maps = v.new_empty((kept, heads, d_state, d_state), dtype=torch.float32)
     constants = _constants(d_state, width, config, v)
+    forward_constants = dict(constants, num_stages=config.forward_stages)
     inverses = v.new_empty((cut.tiles, heads, config.tile, config.tile), dtype=_stored(v))
     tiles = v.new_empty((cut.tiles if keep else 0, heads, d_state, width), dtype=kept_dtype(v))
     grid = (count * heads,)
-    kernels.invert[(count * heads * SHARES,)](
-        k, beta, log_alpha, inverses, cut.table, heads, *k.stride(), *beta.stride(), *log_alpha.stride(),
+    pairs = v.new_empty(inverses.shape, dtype=kept_dtype(v))
+    kernels.prepare[(count * heads * SHARES,)](
+        q, k, beta, log_alpha, inverses, pairs, cut.table, heads,
+        *q.stride(), *k.stride(), *beta.stride(), *log_alpha.stride(),
         **{n: constants[n] for n in ("S", "BS", "TILE", "OPERAND", "EXACT")}, SHARES=SHARES,
         num_warps=1 if d_state <= 64 else 2, num_stages=2,
     )  # fmt: skip
@@ -152,16 +158,16 @@ def _forward(
     if cut.scanned:
         kernels.summarise[grid](
             k, v, beta, log_alpha, inverses, entering, maps, cut.table, heads,
-            *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride(), **constants,
+            *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride(), **forward_constants,
         )  # fmt: skip
         _scan(entering, maps, state, cut, reverse=False)
         first = entering
     kernels.forward[grid](
-        q, k, v, beta, log_alpha, inverses, final if first is None else first, final, o, tiles, cut.table, heads,
+        q, k, v, beta, log_alpha, inverses, pairs, final if first is None else first, final, o, tiles, cut.table, heads,
         *q.stride(), *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride(), length,
-        HAS_STATE=first is not None, OUTPUT=True, KEEP=keep, **constants,
+        HAS_STATE=first is not None, OUTPUT=True, KEEP=keep, **forward_constants,
     )  # fmt: skip
-    return o, final, entering, maps, inverses, tiles
+    return o, final, entering, maps, inverses, pairs, tiles
 
 
 def _forward_fake(
@@ -173,14 +179,15 @@ def _forward_fake(
     state: Tensor | None,
     cu_seqlens: Tensor | None,
     keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     heads, width, d_state, kept = v.shape[2], v.shape[3], k.shape[-1], _kept(v, k.shape[-1], cu_seqlens)
     sizes = ((_sequences(v, cu_seqlens), width), (kept, width), (kept, d_state))
     final, entering, maps = (v.new_empty((n, heads, d_state, w), dtype=torch.float32) for n, w in sizes)
     tile, count = default_config(d_state, width).tile, _tiles(v, d_state, cu_seqlens)
     inverses = v.new_empty((count, heads, tile, tile), dtype=_stored(v))
     tiles = v.new_empty((count if keep else 0, heads, d_state, width), dtype=kept_dtype(v))
-    return v.new_empty(v.shape), final, entering, maps, inverses, tiles
+    pairs = v.new_empty(inverses.shape, dtype=kept_dtype(v))
+    return v.new_empty(v.shape), final, entering, maps, inverses, pairs, tiles
 
 
 def _backward(
@@ -196,6 +203,7 @@ def _backward(
     entering: Tensor,
     maps: Tensor,
     inverses: Tensor,
+    pairs: Tensor,
     tiles: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, width = v.shape
@@ -213,8 +221,8 @@ def _backward(
     if not len(tiles):  # not kept: the forward pass again, for the states alone
         tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=kept_dtype(v))
         kernels.forward[grid](
-            q, k, v, beta, log_alpha, inverses, tiles if first is None else first, tiles, tiles, tiles, cut.table,
-            heads, *inputs, length, HAS_STATE=first is not None, OUTPUT=False, KEEP=True, **constants,
+            q, k, v, beta, log_alpha, inverses, pairs, tiles if first is None else first, tiles, tiles, tiles,
+            cut.table, heads, *inputs, length, HAS_STATE=first is not None, OUTPUT=False, KEEP=True, **dict(constants, num_stages=config.forward_stages),
         )  # fmt: skip
     grads = [x.new_empty(x.shape) for x in (q, k, v, beta, log_alpha)]
     rows = 0 if state is None else _sequences(v, cu_seqlens)
@@ -223,7 +231,7 @@ def _backward(
 
     def sweep(received: Tensor, full: bool, has_leaving: bool) -> None:
         kernels.backward[grid](
-            q, k, v, beta, log_alpha, inverses, do, tiles, received, *grads, dinitial, cut.table, heads,
+            q, k, v, beta, log_alpha, inverses, pairs, do, tiles, received, *grads, dinitial, cut.table, heads,
             *inputs, *do.stride(), length,
             HAS_LEAVING=has_leaving, HAS_INITIAL=state is not None, FULL=full, **constants,
         )  # fmt: skip
@@ -250,6 +258,7 @@ def _backward_fake(
     entering: Tensor,
     maps: Tensor,
     inverses: Tensor,
+    pairs: Tensor,
     tiles: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     rows = 0 if state is None else _sequences(v, cu_seqlens)

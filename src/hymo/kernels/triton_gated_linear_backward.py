@@ -96,11 +96,11 @@ def states(
 @triton.jit
 def backward(
     v, b, c, g, A_log, do, tiles, kept_scores, leaving, dv, db, dc, dg, dA, dinitial, table, H,
-    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, tokens,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, tokens, segments,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
     HAS_LEAVING: tl.constexpr, HAS_INITIAL: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """Backward over a segment: all gradients. dA (segments, H, S): the segment's part for A_log.
+    """Backward over a segment: all gradients. dA (H, S, segments): the segments' parts for A_log.
 
     KEPT: states and scores of the tiles come from the forward pass, the states turned; else from `states`, and scores
     are formed here.
@@ -240,7 +240,7 @@ def backward(
         if D != BD:
             mask = mask & (d < D)[None, :]
         tl.store(dv + far_rows[:, None] * (H * D) + d[None, :], value_grad.to(dv.dtype.element_ty), mask=mask)
-    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 1) * rate * (1.0 / LOG2E), mask=s < S)
+    tl.store(dA + (head * S + s) * segments + index, tl.sum(rate_grad, 1) * rate * (1.0 / LOG2E), mask=s < S)
     if HAS_INITIAL:
         reached = tl.where(inside, first, 0) != 0
         tl.store(dinitial + (sequence * H + head) * (S * D) + place, grad, mask=reached)

@@ -205,7 +205,7 @@ def _backward(
     grid = (count * heads,)
     kept = len(tiles) > 0
     dv, db, dc, dg = v.new_empty(v.shape), b.new_empty(b.shape), c.new_empty(c.shape), g.new_empty(g.shape)
-    parts = v.new_empty((count, heads, d_state), dtype=torch.float32)
+    parts = v.new_empty((heads, d_state, count), dtype=torch.float32)
     outer = dfinal
     if cut.scanned:
         leaving = v.new_empty((count, heads, d_state, width), dtype=torch.float32)
@@ -227,10 +227,10 @@ def _backward(
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
     gradients.backward[grid](
         v, b, c, g, rates, do, tiles, pairs, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
-        cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length,
+        cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length, count,
         HAS_LEAVING=outer is not None, HAS_INITIAL=has_initial, KEPT=kept, **staged,
     )  # fmt: skip
-    return dv, db, dc, dg, parts.sum(0).to(A_log.dtype), dinitial
+    return dv, db, dc, dg, parts.sum(-1).to(A_log.dtype), dinitial
 
 
 def _backward_fake(
