@@ -222,7 +222,8 @@ def _backward(
         tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=kept_dtype(v))
         kernels.forward[grid](
             q, k, v, beta, log_alpha, inverses, pairs, tiles if first is None else first, tiles, tiles, tiles,
-            cut.table, heads, *inputs, length, HAS_STATE=first is not None, OUTPUT=False, KEEP=True, **dict(constants, num_stages=config.forward_stages),
+            cut.table, heads, *inputs, length, HAS_STATE=first is not None, OUTPUT=False, KEEP=True,
+            **dict(constants, num_stages=config.forward_stages),
         )  # fmt: skip
     grads = [x.new_empty(x.shape) for x in (q, k, v, beta, log_alpha)]
     rows = 0 if state is None else _sequences(v, cu_seqlens)
