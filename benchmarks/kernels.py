@@ -35,6 +35,8 @@ BYTES_PER_SECOND = 4.3e12
 """Copy bandwidth of an H200, read plus written."""
 FLOPS_PER_SECOND = 7.9e14
 """bf16 matrix product of an H200 on random data."""
+WRONG = 5e-2
+"""Relative error from which a row is listed as failed and not timed."""
 Inputs = dict[str, Tensor]
 CONFIGS: dict[str, list[Any]] = {
     "gated_linear": [linear_op.LinearConfig(16, 1, 1), linear_op.LinearConfig(16, 1, 2), linear_op.LinearConfig(32, 2)],
@@ -217,6 +219,8 @@ def timed(op: str, impl: str, shape: tuple[int, ...], inputs: Inputs, run: Calla
             if key not in _checked:
                 _checked[key] = _check(run, inputs, op, impl, direction == "fwdbwd")
             row["rel_err"] = _checked[key]
+            if not max(row["rel_err"].values()) < WRONG:
+                raise ArithmeticError(f"relative error {max(row['rel_err'].values()):.1e} against fp64")
             row["ms"], row["timing"] = milliseconds(call)
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
@@ -371,6 +375,8 @@ def cross_entropy_rows() -> Iterator[dict[str, Any]]:
                     {"loss": loss, **dict(zip(("dhidden", "dweight"), torch.autograd.grad(loss, xs), strict=True))}
                 )
             row["rel_err"] = {n: float((pair[0][n].double() - x).norm() / x.norm()) for n, x in pair[1].items()}
+            if not max(row["rel_err"].values()) < WRONG:
+                raise ArithmeticError(f"relative error {max(row['rel_err'].values()):.1e} against fp64")
             del pair, few, wide
             gc.collect()
             torch.cuda.empty_cache()
