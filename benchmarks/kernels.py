@@ -432,7 +432,7 @@ def environment() -> dict[str, str]:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     found = {
         "device": torch.cuda.get_device_name(),
-        "driver": subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip(),
+        "driver": subprocess.run(query, capture_output=True, text=True, check=False).stdout.split("\n")[0],
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
