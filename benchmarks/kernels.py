@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -267,8 +268,16 @@ def _linear_oracle(v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor) ->
 REWRITTEN = {"fla-chunk_gla": _linear_oracle, "fla-chunk_simple_gla": _simple_oracle}
 
 
+def tune_briefly() -> None:
+    """Let kernels that choose among configurations give each 20 ms instead of 125: peers have hundreds."""
+    from triton.runtime.autotuner import Autotuner
+
+    Autotuner.do_bench = property(lambda _: partial(triton.testing.do_bench, warmup=5, rep=15))
+
+
 def peers(op: str) -> dict[str, Callable[..., Tensor]]:
     """Functions of other libraries with this package's argument order."""
+    tune_briefly()
     try:
         if op == "gated_delta":
             from fla.ops.gated_delta_rule import chunk_gated_delta_rule
@@ -453,7 +462,8 @@ def main() -> None:
     parser.add_argument("what", choices=("parity", "time"))
     parser.add_argument("--only", choices=(*OPS, *OTHERS), nargs="*")
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--short", action="store_true", help="parity: fewer cases; time: the first two shapes")
+    parser.add_argument("--short", action="store_true", help="parity: fewer cases")
+    parser.add_argument("--shapes", type=int, help="time: only the first so many shapes of the recurrences")
     parser.add_argument("--parity", type=Path, nargs="*", default=[], help="files of `parity` to include")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -472,11 +482,8 @@ def main() -> None:
     else:
         found["parity"] = [row for path in options.parity for row in json.loads(path.read_text())["parity"]]
         for op in wanted:
-            if op in OPS:
-                rows = recurrence_rows(op, SHAPES[:2] if options.short else SHAPES, not options.no_peers)
-            else:
-                rows = OTHERS[op][1]()
-            for row in rows:
+            shapes = SHAPES[: options.shapes]
+            for row in recurrence_rows(op, shapes, not options.no_peers) if op in OPS else OTHERS[op][1]():
                 found["rows"].append(row)
                 if options.json:
                     options.json.write_text(json.dumps(found, indent=1) + "\n")

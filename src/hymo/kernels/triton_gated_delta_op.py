@@ -33,7 +33,7 @@ def default_config(d_state: int, headdim: int) -> DeltaConfig:
         return OVERRIDE
     size = padded(d_state) * padded(headdim)
     warps = 1 if size <= 32 * 32 else 2 if size <= 32 * 64 else 4 if size <= 64 * 64 else 8
-    return DeltaConfig(16, warps, 2, 2 if warps == 1 else 1)
+    return DeltaConfig(16, warps, 2 if warps == 1 else 3, 3 if warps == 1 else 1)
 
 
 SHARES = 8
