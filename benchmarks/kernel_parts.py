@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hymo.core.load import derive_config, load_config
 from hymo.kernels import gated_delta, gated_linear, short_conv
-from hymo.kernels.triton_step_op import recurrence_step
+from hymo.kernels.triton_recurrence_step_op import recurrence_step
 from hymo.models import GatedDeltaNetBlock
 from hymo.models.context import SequenceContext
 from hymo.models.rope import RotaryEmbedding

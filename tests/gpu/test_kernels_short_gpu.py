@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hymo.core.load import derive_config, load_config
 from hymo.kernels import gated_delta, gated_linear, short_conv
-from hymo.kernels.triton_step_op import recurrence_step
+from hymo.kernels.triton_recurrence_step_op import recurrence_step
 from hymo.models import build_hymo, gdn
 from hymo.models.state import GDNCache
 

@@ -102,7 +102,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 if INTERPRETED:
     from hymo.core.load import derive_config, load_config
     from hymo.kernels import triton_short_conv_op
-    from hymo.kernels.triton_step_op import BlockParts, block_step, recurrence_step
+    from hymo.kernels.triton_recurrence_step_op import BlockParts, block_step, recurrence_step
     from hymo.models import build_hymo, gdn
     from hymo.models.state import GDNCache
 

@@ -76,7 +76,7 @@ def gated_delta(
     stepwise = cu_seqlens is None and not needs_gradient(q, k, v, beta, log_alpha, initial_state)
     chosen = choose(implementation, v, k.shape[-1], stepwise)
     if chosen == "step":
-        from hymo.kernels.triton_step_op import recurrence_step  # only here: Triton is optional
+        from hymo.kernels.triton_recurrence_step_op import recurrence_step  # only here: Triton is optional
 
         check_state(initial_state, sequences, v, k.shape[-1])
         o, final = recurrence_step(v, k, q, log_alpha, beta, None, initial_state)

@@ -80,7 +80,7 @@ def gated_linear(
     stepwise = cu_seqlens is None and not needs_gradient(v, b, c, g, A_log, initial_state)
     chosen = choose(implementation, v, b.shape[-1], stepwise)
     if chosen == "step":
-        from hymo.kernels.triton_step_op import recurrence_step  # only here: Triton is optional
+        from hymo.kernels.triton_recurrence_step_op import recurrence_step  # only here: Triton is optional
 
         check_state(initial_state, sequences, v, b.shape[-1])
         o, final = recurrence_step(v, b, c, g, None, A_log, initial_state)

@@ -141,7 +141,7 @@ class GatedDeltaNetBlock(Float32Islands):
         self, heads: Tensor, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache
     ) -> tuple[Tensor, list[Tensor]]:
         """As `_rotate`, `_recur`, norm, skip path and `_gate`, with no rounding in between."""
-        from hymo.kernels.triton_step_op import BlockParts, block_step  # only here: Triton is optional
+        from hymo.kernels.triton_recurrence_step_op import BlockParts, block_step  # only here: Triton is optional
 
         config = self.config
         turns_keys = self.rotates and config.gdn_rope_target == "bc"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hymo.kernels import triton_step as kernels
+from hymo.kernels import triton_recurrence_step as kernels
 from hymo.kernels.triton_common import padded
 
 
