@@ -53,7 +53,7 @@ function C(e) {
 		t.gdn_d_state,
 		t.gdn_headdim
 	], a = Math.ceil(r * i / n), o;
-	return o = e.training.gdn_kernel === "recurrent" ? 2 * r * i + 3 * r + i : e.training.gdn_kernel === "triton" ? a : t.gdn_recurrence === "gated_delta" ? 5 * n + 7 * r + 5 * i + 2 * a : (Math.log2(n) + 4) * r + n + i + a + 1, f * u(t) * o;
+	return o = e.training.gdn_kernel === "recurrent" ? 2 * r * i + 3 * r + i : e.training.gdn_kernel === "triton" ? 8 + (r * i <= 1024 ? Math.floor(r * i / 32) : 0) : t.gdn_recurrence === "gated_delta" ? 5 * n + 7 * r + 5 * i + 2 * a : (Math.log2(n) + 4) * r + n + i + a + 1, f * u(t) * o;
 }
 function w(e, t, n) {
 	let r = e.model, i = 1 + r.mtp_depth, a = n * r.vocab_size;
