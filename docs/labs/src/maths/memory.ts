@@ -107,7 +107,8 @@ function recurrence(config: Config): number {
   const states = Math.ceil((keys * values) / chunk);
   let perHead: number;
   if (config.training.gdn_kernel === "recurrent") perHead = 2 * keys * values + 3 * keys + values;
-  else if (config.training.gdn_kernel === "triton") perHead = 8 + (keys * values <= 1024 ? Math.floor((keys * values) / 32) : 0);
+  else if (config.training.gdn_kernel === "triton")
+    perHead = 8 + (keys * values <= 1024 ? Math.floor((keys * values) / 32) : 0);
   else if (m.gdn_recurrence === "gated_delta") perHead = 5 * chunk + 7 * keys + 5 * values + 2 * states;
   else perHead = (Math.log2(chunk) + 4) * keys + chunk + values + states + 1;
   return FP32 * gdnHeads(m) * perHead;
