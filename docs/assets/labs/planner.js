@@ -57,7 +57,7 @@ function C(e) {
 }
 function w(e, t, n) {
 	let r = e.model, i = 1 + r.mtp_depth, a = n * r.vocab_size;
-	return a <= t.logitChunk ? i * 3 * f * a : i * (f * r.vocab_size * r.dim + n * r.dim * g(e)) + 16 * t.logitChunk;
+	return a <= t.logitChunk ? i * 3 * f * a : i * f * r.dim * (r.vocab_size + n) + 16 * t.logitChunk;
 }
 // src/maths/planner.ts
 var T = 4096, E = (e) => e.training.micro_batch_size * e.training.grad_accum_steps * e.training.dp_size, D = (e) => E(e) * e.training.seq_len, O = (e) => e.scheduler.total_steps ?? Math.floor((e.scheduler.total_tokens ?? 0) / D(e));

@@ -207,5 +207,5 @@ def _logits(config: HyMoConfig, tokens: int) -> int:
     heads, elements = 1 + model.mtp_depth, tokens * model.vocab_size
     if elements <= LOGIT_CHUNK_ELEMENTS:
         return heads * 3 * _FP32 * elements
-    kept = heads * (_FP32 * model.vocab_size * model.dim + tokens * model.dim * _compute_bytes(config))
+    kept = heads * _FP32 * model.dim * (model.vocab_size + tokens)
     return kept + 4 * _FP32 * LOGIT_CHUNK_ELEMENTS

@@ -80,7 +80,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         dtype = working_dtype(hidden)
         total = torch.zeros((), dtype=dtype, device=hidden.device)
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
-        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        # In fp32 until the gradient of the sum is known: scaled in bf16 they would be rounded twice.
+        grad_hidden = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device) if needs_hidden else None
         grad_weight = torch.zeros(weight.shape, dtype=dtype, device=weight.device) if needs_weight else None
         # The fused kernel holds a chunk's logits once, in their own type; the other form holds four copies in fp32.
         copies = 16 // hidden.element_size() if fused else 1
@@ -95,7 +96,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 rounded = F.linear(h, matrix)
                 total += cross_entropy_in_place(rounded, y, softcap, IGNORE_INDEX, needs_hidden or needs_weight).sum()
                 if grad_hidden is not None:
-                    grad_hidden[start : start + rows] = rounded @ matrix
+                    _accumulate(grad_hidden[start : start + rows], rounded.T, matrix)
                 if grad_weight is not None:
                     _accumulate(grad_weight, rounded, h)
                 del rounded  # else it would stay while the next chunk's are formed
@@ -115,19 +116,19 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 grad *= slope
             rounded = grad.to(hidden.dtype)
             if grad_hidden is not None:
-                grad_hidden[start : start + rows] = rounded @ matrix
+                _accumulate(grad_hidden[start : start + rows], rounded.T, matrix)
             if grad_weight is not None:
                 _accumulate(grad_weight, rounded, h)
         ctx.save_for_backward(grad_hidden, grad_weight)
-        ctx.weight_dtype = weight.dtype
+        ctx.dtypes = hidden.dtype, weight.dtype
         return total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return (
-            None if grad_hidden is None else grad_hidden * grad.to(grad_hidden.dtype),
-            None if grad_weight is None else (grad_weight * grad).to(ctx.weight_dtype),
+            None if grad_hidden is None else (grad_hidden * grad).to(ctx.dtypes[0]),
+            None if grad_weight is None else (grad_weight * grad).to(ctx.dtypes[1]),
             None,
             None,
             None,

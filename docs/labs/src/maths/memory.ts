@@ -119,6 +119,6 @@ function logits(config: Config, constants: Constants, tokens: number): number {
   const heads = 1 + m.mtp_depth;
   const elements = tokens * m.vocab_size;
   if (elements <= constants.logitChunk) return heads * 3 * FP32 * elements;
-  const kept = heads * (FP32 * m.vocab_size * m.dim + tokens * m.dim * computeBytes(config));
+  const kept = heads * FP32 * m.dim * (m.vocab_size + tokens);
   return kept + 4 * FP32 * constants.logitChunk;
 }
