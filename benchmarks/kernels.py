@@ -130,6 +130,8 @@ def parity(op: str, short: bool) -> Iterator[dict[str, Any]]:
             continue
         inputs = make((1 if length > 5000 else 2, length, 4, width, width), dtype, case)
         yield _row(op, inputs, f"{case} {dtype}", None)
+    for states, width in ((32, 64), (64, 32)):
+        yield _row(op, make((2, 300, 4, states, width), torch.bfloat16), f"K {states} V {width}", None)
     lengths = [0, 1, 1, 64, 0, 17, 500, 417]
     bounds = torch.tensor(lengths, device="cuda").cumsum(0).to(torch.int32)
     packed = make((1, sum(lengths), 4, 32, 32), torch.bfloat16)

@@ -17,14 +17,16 @@ pytestmark = pytest.mark.gpu
 WIDE = ("g", "A_log", "beta", "log_alpha")
 
 
-def inputs(rule: Any, time: int, width: int, decay: str, batch: int = 2, heads: int = 3) -> dict[str, Tensor]:
+def inputs(
+    rule: Any, time: int, width: int, decay: str, batch: int = 2, heads: int = 3, values: int | None = None
+) -> dict[str, Tensor]:
     rng = torch.Generator("cuda").manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=rng, device="cuda", dtype=torch.float64)
 
     keys, gates = (batch, time, heads, width), (batch, time, heads)
-    first, second, v = normal(*keys), normal(*keys), normal(*keys)
+    first, second, v = normal(*keys), normal(*keys), normal(*gates, values or width)
     g = torch.rand(gates, generator=rng, device="cuda", dtype=torch.float64)
     strongest = {"spread": 1.0, "slow": 1e-6, "fast": 40.0}[decay]
     if rule is gated_delta:
@@ -78,6 +80,12 @@ def test_decays(rule: Any, decay: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("width", [16, 48, 64, 128])
 def test_widths(rule: Any, width: int) -> None:
     compare(rule, inputs(rule, 130, width, "spread"), torch.bfloat16)
+
+
+@pytest.mark.parametrize("rule", [gated_linear, gated_delta])
+@pytest.mark.parametrize(("width", "values"), [(32, 64), (64, 32), (16, 128)])
+def test_keys_and_values_of_different_widths(rule: Any, width: int, values: int) -> None:
+    compare(rule, inputs(rule, 130, width, "spread", values=values), torch.bfloat16)
 
 
 @pytest.mark.parametrize("rule", [gated_linear, gated_delta])
