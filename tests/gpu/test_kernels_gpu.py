@@ -9,20 +9,24 @@ import pytest
 import torch
 from torch import Tensor
 
+from hymo.core.load import derive_config, load_config
 from hymo.kernels import dispatch, gated_delta, gated_linear, linear_cross_entropy
+from hymo.models import build_hymo
 
 pytestmark = pytest.mark.gpu
 WIDE = ("g", "A_log", "beta", "log_alpha")
 
 
-def inputs(rule: Any, time: int, width: int, decay: str, batch: int = 2, heads: int = 3) -> dict[str, Tensor]:
+def inputs(
+    rule: Any, time: int, width: int, decay: str, batch: int = 2, heads: int = 3, values: int | None = None
+) -> dict[str, Tensor]:
     rng = torch.Generator("cuda").manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=rng, device="cuda", dtype=torch.float64)
 
     keys, gates = (batch, time, heads, width), (batch, time, heads)
-    first, second, v = normal(*keys), normal(*keys), normal(*keys)
+    first, second, v = normal(*keys), normal(*keys), normal(*gates, values or width)
     g = torch.rand(gates, generator=rng, device="cuda", dtype=torch.float64)
     strongest = {"spread": 1.0, "slow": 1e-6, "fast": 40.0}[decay]
     if rule is gated_delta:
@@ -76,6 +80,12 @@ def test_decays(rule: Any, decay: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("width", [16, 48, 64, 128])
 def test_widths(rule: Any, width: int) -> None:
     compare(rule, inputs(rule, 130, width, "spread"), torch.bfloat16)
+
+
+@pytest.mark.parametrize("rule", [gated_linear, gated_delta])
+@pytest.mark.parametrize(("width", "values"), [(32, 64), (64, 32), (16, 128)])
+def test_keys_and_values_of_different_widths(rule: Any, width: int, values: int) -> None:
+    compare(rule, inputs(rule, 130, width, "spread", values=values), torch.bfloat16)
 
 
 @pytest.mark.parametrize("rule", [gated_linear, gated_delta])
@@ -155,3 +165,19 @@ def test_cross_entropy() -> None:
     for got, bound in ((results[1], 1e-4), (results[2], 1e-2)):
         for x, y in zip(got, results[0], strict=True):
             assert float((x.double() - y).norm() / y.norm()) < bound
+
+
+@pytest.mark.parametrize("rule", ["gated_linear", "gated_delta"])
+def test_a_full_width_twin_of_the_flagship_is_one_graph(rule: str) -> None:
+    torch.manual_seed(0)
+    model_fields = {"n_layers": 8, "mla_layers": [0, 4], "gdn_recurrence": rule}
+    model = build_hymo(derive_config(load_config("hymo_750m"), model=model_fields), device="cuda").bfloat16()
+    tokens = torch.randint(64256, (1, 512), device="cuda")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(lambda x: model(x).square().mean(), fullgraph=True)
+    compiled(tokens).backward()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    assert grads
+    assert all(grad.isfinite().all() for grad in grads)

@@ -20,10 +20,11 @@ def test_failed_peers_and_bad_checks_show() -> None:
     shape = {"B": 4, "T": 4096, "H": 40, "K": 32, "V": 32}
     row = {"op": "gated_linear", "shape": shape, "direction": "fwd", "floor_ms": 0.04}
     good = row | {"impl": "hymo", "ms": 0.1234, "rel_err": {"o": 0.002, "dv": 0.003}}
+    good |= {"extra_gib": 0.5, "inputs_gib": 0.25}
     failed = row | {"impl": "peer", "ms": None, "rel_err": {}, "failed": "refuses"}
     machine = dict.fromkeys(("device", "driver", "torch", "triton", "date", "commit", "command"), "x")
     checks = [{"rel_err": {"o": 0.1}, "bound": 0.01}, {"rel_err": {"o": 0.001}, "bound": 0.01}]
     text = table({"rows": [good, failed], "environment": machine, "parity": checks})
-    assert "| gated_linear | hymo | 4, 4,096, 40, 32, 32 | fwd | 0.123 | 0.040 | 3.0e-03 |" in text
+    assert "| gated_linear | hymo | 4, 4,096, 40, 32, 32 | fwd | 0.123 | 0.040 | 3.0e-03 | 2.0 x inputs |" in text
     assert "failed: refuses" in text
     assert "1 of 2 checks" in text

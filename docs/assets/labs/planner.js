@@ -53,11 +53,11 @@ function C(e) {
 		t.gdn_d_state,
 		t.gdn_headdim
 	], a = Math.ceil(r * i / n), o;
-	return o = e.training.gdn_kernel === "recurrent" ? 2 * r * i + 3 * r + i : e.training.gdn_kernel === "triton" ? a : t.gdn_recurrence === "gated_delta" ? 5 * n + 7 * r + 5 * i + 2 * a : (Math.log2(n) + 4) * r + n + i + a + 1, f * u(t) * o;
+	return o = e.training.gdn_kernel === "recurrent" ? 2 * r * i + 3 * r + i : e.training.gdn_kernel === "triton" ? 8 + (r * i <= 1024 ? Math.floor(r * i / 32) : 0) : t.gdn_recurrence === "gated_delta" ? 5 * n + 7 * r + 5 * i + 2 * a : (Math.log2(n) + 4) * r + n + i + a + 1, f * u(t) * o;
 }
 function w(e, t, n) {
 	let r = e.model, i = 1 + r.mtp_depth, a = n * r.vocab_size;
-	return a <= t.logitChunk ? i * 3 * f * a : i * (f * r.vocab_size * r.dim + n * r.dim * g(e)) + 16 * t.logitChunk;
+	return a <= t.logitChunk ? i * 3 * f * a : i * f * r.dim * (r.vocab_size + n) + 16 * t.logitChunk;
 }
 // src/maths/planner.ts
 var T = 4096, E = (e) => e.training.micro_batch_size * e.training.grad_accum_steps * e.training.dp_size, D = (e) => E(e) * e.training.seq_len, O = (e) => e.scheduler.total_steps ?? Math.floor((e.scheduler.total_tokens ?? 0) / D(e));

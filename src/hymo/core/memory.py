@@ -178,17 +178,19 @@ def _gdn(config: HyMoConfig, width: int) -> int:
 
 
 def _recurrence(config: HyMoConfig) -> int:
-    """Bytes per token that the recurrence keeps beside its inputs, all in fp32.
+    """Bytes per token that the recurrence keeps beside its inputs, counted in fp32.
 
-    The chunked form is what `auto` runs. Per token and head it keeps copies of its inputs, the chunk's scores and, for
-    gated_linear, a key-sized factor at each of the log2(chunk) levels. The time loop keeps every token's state.
+    The Triton kernels keep, in half of that, scores or inverses of tiles of 16 tokens, and the states that enter tiles
+    where these are small. The chunked form is what `auto` runs without them: per token and head it keeps copies of its
+    inputs, the chunk's scores and, for gated_linear, a key-sized factor at each of the log2(chunk) levels. The time
+    loop keeps every token's state.
     """
     model = config.model
     chunk, keys, values = model.gdn_chunk_size, model.gdn_d_state, model.gdn_headdim
     if config.training.gdn_kernel == "recurrent":
         per_head = 2 * keys * values + 3 * keys + values
     elif config.training.gdn_kernel == "triton":
-        per_head = -(-keys * values // chunk)
+        per_head = 8 + (keys * values // 32 if keys * values <= 32 * 32 else 0)
     else:
         states = -(-keys * values // chunk)
         if model.gdn_recurrence == "gated_delta":
@@ -205,5 +207,5 @@ def _logits(config: HyMoConfig, tokens: int) -> int:
     heads, elements = 1 + model.mtp_depth, tokens * model.vocab_size
     if elements <= LOGIT_CHUNK_ELEMENTS:
         return heads * 3 * _FP32 * elements
-    kept = heads * (_FP32 * model.vocab_size * model.dim + tokens * model.dim * _compute_bytes(config))
+    kept = heads * _FP32 * model.dim * (model.vocab_size + tokens)
     return kept + 4 * _FP32 * LOGIT_CHUNK_ELEMENTS

@@ -15,6 +15,11 @@ def working_dtype(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
+def needs_gradient(*inputs: Tensor | None) -> bool:
+    """Whether autograd would record an operation on these inputs."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+
+
 def check_shapes(values: Tensor, keys: dict[str, Tensor], gates: dict[str, Tensor]) -> None:
     """Values (B,T,H,D), keys (B,T,H,S), gates (B,T,H) must agree in B, T and H."""
     if values.ndim != 4:

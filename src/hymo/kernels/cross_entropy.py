@@ -74,23 +74,14 @@ def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += (left.T @ right).to(total.dtype)
 
 
-def _product(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """out = left right, on a GPU without rounding to less than `out` holds."""
-    if left.dtype == out.dtype:
-        out.copy_(left @ right)
-    else:
-        torch.mm(left, right, out_dtype=out.dtype, out=out)
-
-
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float, fused: bool) -> Tensor:
         dtype = working_dtype(hidden)
         total = torch.zeros((), dtype=dtype, device=hidden.device)
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
-        # Rounded once, after the backward pass has scaled it; so in fp32 until then, where a product can give that.
-        kept = dtype if hidden.is_cuda else hidden.dtype
-        grad_hidden = torch.empty_like(hidden, dtype=kept) if needs_hidden else None
+        # In fp32 until the gradient of the sum is known: scaled in bf16 they would be rounded twice.
+        grad_hidden = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device) if needs_hidden else None
         grad_weight = torch.zeros(weight.shape, dtype=dtype, device=weight.device) if needs_weight else None
         # The fused kernel holds a chunk's logits once, in their own type; the other form holds four copies in fp32.
         copies = 16 // hidden.element_size() if fused else 1
@@ -105,7 +96,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 rounded = F.linear(h, matrix)
                 total += cross_entropy_in_place(rounded, y, softcap, IGNORE_INDEX, needs_hidden or needs_weight).sum()
                 if grad_hidden is not None:
-                    _product(rounded, matrix, grad_hidden[start : start + rows])
+                    _accumulate(grad_hidden[start : start + rows], rounded.T, matrix)
                 if grad_weight is not None:
                     _accumulate(grad_weight, rounded, h)
                 del rounded  # else it would stay while the next chunk's are formed
@@ -125,19 +116,19 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 grad *= slope
             rounded = grad.to(hidden.dtype)
             if grad_hidden is not None:
-                _product(rounded, matrix, grad_hidden[start : start + rows])
+                _accumulate(grad_hidden[start : start + rows], rounded.T, matrix)
             if grad_weight is not None:
                 _accumulate(grad_weight, rounded, h)
         ctx.save_for_backward(grad_hidden, grad_weight)
-        ctx.hidden_dtype, ctx.weight_dtype = hidden.dtype, weight.dtype
+        ctx.dtypes = hidden.dtype, weight.dtype
         return total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return (
-            None if grad_hidden is None else (grad_hidden * grad.to(grad_hidden.dtype)).to(ctx.hidden_dtype),
-            None if grad_weight is None else (grad_weight * grad).to(ctx.weight_dtype),
+            None if grad_hidden is None else (grad_hidden * grad).to(ctx.dtypes[0]),
+            None if grad_weight is None else (grad_weight * grad).to(ctx.dtypes[1]),
             None,
             None,
             None,

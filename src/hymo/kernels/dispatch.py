@@ -20,27 +20,28 @@ SHORT = 16
 """Longest sequence for which `auto` takes the plain loop: below it, chunking costs more than it saves."""
 WIDEST = 128
 """Largest d_state and headdim of the Triton kernels."""
+MOST_TAPS = 4
+"""Longest filter of the Triton convolution: what its programs hold in registers."""
 
 
-def choose(implementation: str, v: Tensor, d_state: int) -> str:
+def choose(implementation: str, v: Tensor, d_state: int, stepwise: bool = False) -> str:
     """Resolve `auto` for values v (B, T, H, D) and keys of d_state; refuse an unknown name.
 
     `auto` is the loop for short sequences; for others the Triton kernels on a CUDA device, and chunked elsewhere. Where
     the kernels can't take an input on such a device, `auto` falls back to chunked and says why, once for each reason.
     Asked for by name, triton is an error where it can't run.
+
+    stepwise: whether a short sequence may go to the kernel of a few tokens, "step", which knows neither gradients nor
+    documents.
     """
-    source = "implementation"
-    if implementation == "auto" and SWITCH in os.environ:
-        implementation, source = os.environ[SWITCH], SWITCH
-    if implementation not in IMPLEMENTATIONS:
-        hint = nearest(implementation, IMPLEMENTATIONS)
-        raise UsageError(f"{source}='{implementation}': unknown{hint}. Known: {', '.join(IMPLEMENTATIONS)}.")
+    implementation, source = _wanted(implementation)
+    _check_name(implementation, source, IMPLEMENTATIONS)
     if implementation == "triton" and (why := obstacle(v, d_state)):
         raise UsageError(f"{source}='triton': {why}. Use auto, recurrent or chunked.")
     if implementation != "auto":
         return implementation
     if v.shape[1] <= SHORT:
-        return "recurrent"
+        return "step" if stepwise and v.device.type == "cuda" and not obstacle(v, d_state) else "recurrent"
     if v.device.type != "cuda":
         return "chunked"
     why = obstacle(v, d_state)
@@ -49,10 +50,56 @@ def choose(implementation: str, v: Tensor, d_state: int) -> str:
     return "chunked" if why else "triton"
 
 
+def choose_short_conv(implementation: str, u: Tensor, weight: Tensor, window: Tensor | None) -> str:
+    """Resolve the implementation of `short_conv`, plain or triton, as `choose` does for the recurrences."""
+    implementation, source = _wanted(implementation)
+    if source == SWITCH:
+        _check_name(implementation, source, IMPLEMENTATIONS)
+        implementation = implementation if implementation in ("auto", "triton") else "plain"
+    _check_name(implementation, source, ("auto", "plain", "triton"))
+    why = conv_obstacle(u, weight, window)
+    if implementation == "triton" and why:
+        raise UsageError(f"{source}='triton': {why}. Use auto or plain.")
+    if implementation != "auto":
+        return implementation
+    if u.device.type != "cuda":
+        return "plain"
+    if why and u.numel() and not torch.compiler.is_compiling():
+        _fall_back(why, "short convolution runs in its slower plain form")
+    return "plain" if why else "triton"
+
+
+def conv_obstacle(u: Tensor, weight: Tensor, window: Tensor | None) -> str:
+    """Why the Triton convolution can't take inputs u (B, T, C) and taps (C, K), or an empty string."""
+    if why := machine_obstacle(u.device):
+        return why
+    if u.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"the Triton convolution takes fp32, bf16 and fp16, not {u.dtype}"
+    if weight.shape[1] > MOST_TAPS:
+        return f"the Triton convolution takes up to {MOST_TAPS} taps, not {weight.shape[1]}"
+    if window is not None and window.requires_grad and torch.is_grad_enabled():
+        return "the Triton convolution has no gradient of the window"
+    return "" if u.numel() else "there is nothing to compute"
+
+
+def _wanted(implementation: str) -> tuple[str, str]:
+    """The implementation asked for, and by what: the argument, or for `auto` the environment."""
+    if implementation == "auto" and SWITCH in os.environ:
+        return os.environ[SWITCH], SWITCH
+    return implementation, "implementation"
+
+
+def _check_name(implementation: str, source: str, known: tuple[str, ...]) -> None:
+    if implementation not in known:
+        raise UsageError(
+            f"{source}='{implementation}': unknown{nearest(implementation, known)}. Known: {', '.join(known)}."
+        )
+
+
 @lru_cache(maxsize=64)
-def _fall_back(why: str) -> None:
+def _fall_back(why: str, what: str = "recurrence runs in its slower chunked form") -> None:
     """Warn of a fallback; cached, so once for each reason."""
-    warnings.warn(f"the recurrence runs in its slower chunked form: {why}", stacklevel=4)
+    warnings.warn(f"the {what}: {why}", stacklevel=4)
 
 
 def obstacle(v: Tensor, d_state: int) -> str:
@@ -123,5 +170,9 @@ def kernel_report() -> list[KernelChoice]:
             rows.append(KernelChoice(operation, forced, f"set by {SWITCH}"))
         else:
             rows.append(KernelChoice(operation, "chunked" if why else "triton", why or fast))
+    plain = forced not in ("auto", "triton")
+    rows.append(
+        KernelChoice("short_conv", "plain" if why or plain else "triton", f"set by {SWITCH}" if plain else why or fast)
+    )
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
     return rows

@@ -24,7 +24,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hymo.kernels.arguments import check_chunk_size, check_cu_seqlens, check_shapes, check_state, initial, working_dtype
+from hymo.kernels.arguments import (
+    check_chunk_size,
+    check_cu_seqlens,
+    check_shapes,
+    check_state,
+    initial,
+    needs_gradient,
+    working_dtype,
+)
 from hymo.kernels.chunking import chunk_layout
 from hymo.kernels.dispatch import choose
 
@@ -65,7 +73,14 @@ def gated_delta(
     check_cu_seqlens(cu_seqlens, v.shape[0], v.shape[1])
     check_chunk_size(chunk_size)
     sequences = v.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
-    chosen = choose(implementation, v, k.shape[-1])
+    stepwise = cu_seqlens is None and not needs_gradient(q, k, v, beta, log_alpha, initial_state)
+    chosen = choose(implementation, v, k.shape[-1], stepwise)
+    if chosen == "step":
+        from hymo.kernels.triton_recurrence_step_op import recurrence_step  # only here: Triton is optional
+
+        check_state(initial_state, sequences, v, k.shape[-1])
+        o, final = recurrence_step(v, k, q, log_alpha, beta, None, initial_state)
+        return o, final if output_final_state else None
     if chosen == "triton":
         from hymo.kernels.triton_gated_delta_op import gated_delta_triton  # only here: Triton is optional
 

@@ -41,14 +41,22 @@ def segment_parts(sequences: int, heads: int, packed: bool, weight: int, program
     weight: of one program, in warps of up to 128 registers. Fewer heavy ones fill the device.
     """
     wave = max(1, programs // weight)
-    if packed:
-        return sequences + max(1, wave // heads)
+    if packed:  # whole waves, with as many cuts as documents at least: lengths are unknown here
+        each = max(1, wave // heads)
+        return next((n * each for n in (1, 2, 3) if n * each >= 2 * sequences), sequences + each)
     rows = heads * sequences
     for waves in (1, 2, 3):  # the fewest whose last one is not left half empty
         each = waves * wave // rows
         if each * rows >= 0.85 * waves * wave:
             return sequences * each
     return sequences * max(1, wave // rows)
+
+
+def tile_bound(batch: int, length: int, heads: int, cu_seqlens: Tensor | None, tile: int, weight: int) -> int:
+    """Upper bound on the tiles of all segments, `Segments.tiles`, without making the table."""
+    if cu_seqlens is None:
+        return batch * (-(-length // tile))
+    return -(-length // tile) + segment_parts(cu_seqlens.shape[0] - 1, heads, True, weight)
 
 
 def segments(

@@ -23,6 +23,16 @@ def operand_dtype(x: Tensor) -> tl.dtype:
     return tl.bfloat16
 
 
+def kept_dtype(x: Tensor) -> torch.dtype:
+    """Type in memory of the states that enter tiles."""
+    return torch.float32 if x.dtype is torch.float32 else torch.bfloat16
+
+
+def keeps(v: Tensor, d_state: int) -> bool:
+    """Whether the forward pass keeps those states for the gradient: small ones; large would outgrow all inputs."""
+    return padded(d_state) * padded(v.shape[-1]) <= 32 * 32
+
+
 def padded(width: int) -> int:
     """The block width that holds `width`: a power of two that the matrix units accept."""
     return max(16, int(triton.next_power_of_2(width)))

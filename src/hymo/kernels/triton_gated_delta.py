@@ -3,7 +3,7 @@ r"""Triton kernels of `gated_delta`.
 A program owns one segment of one head and walks over it in tiles of C rows, in the chunked form of
 `hymo.kernels.gated_delta`. The unit triangular matrix I + L is inverted by halves, T <- T - T (L between siblings) T
 for blocks of 1, 2, 4, ... rows: substitution by blocks, safe on correlated keys where a Neumann product is not.
-The transposed inverse that the gradient needs is found the same way from L^T.
+`prepare` does that for all tiles at once, so that no sweep waits for its chain of small products.
 
 A segment maps the state that enters it to the one that leaves it by an affine map: `summarise` finds its matrix
 (carried from the identity) and its offset (carried from zero), and `scan` composes the maps of a sequence.
@@ -46,20 +46,70 @@ def _inverse(matrix, apart, tile: tl.constexpr, exact: tl.constexpr):
 
 
 @triton.jit
-def _decays(gate, rows, columns):
-    """Decay from the tile's start through each row, after it to the end, of the tile, and between rows i >= j."""
-    until = tl.cumsum(gate, 0)
+def _between(sums, rows, columns):
+    """Decay between rows i >= j of a tile, from running sums of gates; zero above the diagonal."""
+    difference = tl.minimum(sums[:, None] - sums[None, :], 0.0)
+    return tl.where(rows[:, None] >= columns[None, :], tl.exp2(difference * LOG2E), 0.0)
+
+
+@triton.jit
+def _edges(gate, rows, columns):
+    """Decay from the tile's start through each row, after it to the end, and of the tile."""
     turned = tl.sum(tl.where(rows[:, None] == columns[None, :], gate[:, None], 0.0), 0)
     after = tl.sum(tl.where(rows[:, None] < columns[None, :], turned[None, :], 0.0), 1)
-    total = tl.sum(gate, 0)
-    difference = tl.minimum(until[:, None] - until[None, :], 0.0)
-    between = tl.where(rows[:, None] >= columns[None, :], tl.exp2(difference * LOG2E), 0.0)
-    return tl.exp2(until * LOG2E), tl.exp2(tl.minimum(after, 0.0) * LOG2E), tl.exp2(total * LOG2E), between
+    until = tl.exp2(tl.cumsum(gate, 0) * LOG2E)
+    return until, tl.exp2(tl.minimum(after, 0.0) * LOG2E), tl.exp2(tl.sum(gate, 0) * LOG2E)
+
+
+@triton.jit
+def prepare(
+    q, k, beta, g, inverses, pairs, table, H,
+    q_b, q_t, q_h, q_s, k_b, k_t, k_h, k_s, beta_b, beta_t, beta_h, g_b, g_t, g_h,
+    S: tl.constexpr, BS: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr, EXACT: tl.constexpr,
+    SHARES: tl.constexpr,
+):  # fmt: skip
+    """What tiles need of no state: (I + L)^-1 -> inverses, decayed scores -> pairs, both (tiles, H, TILE, TILE).
+
+    SHARES programs share the tiles of a segment.
+    """
+    program = tl.program_id(0)
+    share = program % SHARES
+    head = ((program // SHARES) % H).to(tl.int64)
+    index = (program // SHARES // H).to(tl.int64)
+    row, start, end, _sequence, _first, _last, tile = _segment(table, index)
+    rows = tl.arange(0, TILE)
+    columns = tl.arange(0, TILE)
+    s = tl.arange(0, BS)
+    q += row * q_b + start * q_t + head * q_h
+    k += row * k_b + start * k_t + head * k_h
+    beta += row * beta_b + start * beta_t + head * beta_h
+    g += row * g_b + start * g_t + head * g_h
+    place = ((tile + share) * H + head) * (TILE * TILE) + rows[:, None] * TILE + columns[None, :]
+    inverses += place
+    pairs += place
+    apart = rows[:, None] ^ columns[None, :]
+    length = (end - start).to(tl.int32)
+    for step in range(share, (length + TILE - 1) // TILE, SHARES):
+        tile_rows = rows + step * TILE
+        live = tile_rows < length
+        far_rows = tile_rows.to(tl.int64)
+        keys = _load(k, far_rows, s, k_t, k_s, live, S, BS).to(OPERAND)
+        queries = _load(q, far_rows, s, q_t, q_s, live, S, BS).to(OPERAND)
+        strength = tl.load(beta + far_rows * beta_t, mask=live, other=0.0).to(tl.float32)
+        gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
+        between = _between(tl.cumsum(gate, 0), rows, columns)
+        scores = between * dot(queries, tl.trans(keys), OPERAND)
+        lower = strength[:, None] * between * dot(keys, tl.trans(keys), OPERAND)
+        inverse = _inverse(tl.where(rows[:, None] > columns[None, :], lower, 0.0), apart, TILE, EXACT)
+        tl.store(pairs, scores.to(pairs.dtype.element_ty))
+        tl.store(inverses, inverse.to(inverses.dtype.element_ty))
+        pairs += H * (SHARES * TILE * TILE)
+        inverses += H * (SHARES * TILE * TILE)
 
 
 @triton.jit
 def summarise(
-    k, v, beta, g, states, maps, table, H,
+    k, v, beta, g, inverses, states, maps, table, H,
     k_b, k_t, k_h, k_s, v_b, v_t, v_h, v_d, beta_b, beta_t, beta_h, g_b, g_t, g_h,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
     EXACT: tl.constexpr,
@@ -68,7 +118,7 @@ def summarise(
     program = tl.program_id(0)
     head = (program % H).to(tl.int64)
     index = (program // H).to(tl.int64)
-    row, start, end, _sequence, _first, _last, _tile = _segment(table, index)
+    row, start, end, _sequence, _first, _last, tile = _segment(table, index)
     rows = tl.arange(0, TILE)
     columns = tl.arange(0, TILE)
     s = tl.arange(0, BS)
@@ -78,7 +128,7 @@ def summarise(
     v += row * v_b + start * v_t + head * v_h
     beta += row * beta_b + start * beta_t + head * beta_h
     g += row * g_b + start * g_t + head * g_h
-    apart = rows[:, None] ^ columns[None, :]
+    inverses += (tile * H + head) * (TILE * TILE) + rows[:, None] * TILE + columns[None, :]
     state = tl.zeros((BS, BD), tl.float32)
     matrix = tl.where(s[:, None] == z[None, :], 1.0, 0.0)
     length = (end - start).to(tl.int32)
@@ -90,9 +140,9 @@ def summarise(
         values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(tl.float32)
         strength = tl.load(beta + far_rows * beta_t, mask=live, other=0.0).to(tl.float32)
         gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
-        until, after, total, between = _decays(gate, rows, columns)
-        lower = strength[:, None] * between * dot(keys, tl.trans(keys), OPERAND)
-        inverse = _inverse(tl.where(rows[:, None] > columns[None, :], lower, 0.0), apart, TILE, EXACT)
+        inverse = tl.load(inverses).to(tl.float32)
+        inverses += H * (TILE * TILE)
+        until, after, total = _edges(gate, rows, columns)
         error = values - until[:, None] * dot(keys, right_operand(state, OPERAND), OPERAND)
         drift = -until[:, None] * dot(keys, right_operand(matrix, OPERAND), OPERAND)
         written = tl.trans((keys.to(tl.float32) * after[:, None]).to(OPERAND))
@@ -149,12 +199,12 @@ def scan(
 
 @triton.jit
 def forward(
-    q, k, v, beta, g, entering, final, o, tiles, table, H,
+    q, k, v, beta, g, inverses, pairs, entering, final, o, tiles, table, H,
     q_b, q_t, q_h, q_s, k_b, k_t, k_h, k_s, v_b, v_t, v_h, v_d, beta_b, beta_t, beta_h, g_b, g_t, g_h, tokens,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
-    EXACT: tl.constexpr, HAS_STATE: tl.constexpr, OUTPUT: tl.constexpr,
+    EXACT: tl.constexpr, HAS_STATE: tl.constexpr, OUTPUT: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """OUTPUT: outputs, and final states. Else the states that enter the tiles -> tiles (tiles, H, S, D)."""
+    """OUTPUT: outputs, and final states. KEEP: the states that enter the tiles -> tiles (tiles, H, S, D)."""
     program = tl.program_id(0)
     head = (program % H).to(tl.int64)
     index = (program // H).to(tl.int64)
@@ -170,9 +220,11 @@ def forward(
     if OUTPUT:
         q += row * q_b + start * q_t + head * q_h
         o += ((row * tokens + start) * H + head) * D
-    else:
+    if KEEP:
         tiles += (tile * H + head) * (S * D)
-    apart = rows[:, None] ^ columns[None, :]
+    tile_place = (tile * H + head) * (TILE * TILE) + rows[:, None] * TILE + columns[None, :]
+    inverses += tile_place
+    pairs += tile_place
     place = s[:, None] * D + d[None, :]
     inside = (s < S)[:, None] & (d < D)[None, :]
     if HAS_STATE:
@@ -193,19 +245,20 @@ def forward(
         prefetch(v, ahead, v_t, ahead < length)
         if OUTPUT:
             prefetch(q, ahead, q_t, ahead < length)
-        until, after, total, between = _decays(gate, rows, columns)
-        lower = strength[:, None] * between * dot(keys, tl.trans(keys), OPERAND)
-        inverse = _inverse(tl.where(rows[:, None] > columns[None, :], lower, 0.0), apart, TILE, EXACT)
+        inverse = tl.load(inverses).to(tl.float32)
+        inverses += H * (TILE * TILE)
+        until, after, total = _edges(gate, rows, columns)
         error = values - until[:, None] * dot(keys, right_operand(state, OPERAND), OPERAND)
         update = _product(inverse, strength[:, None] * error, EXACT)
         if OUTPUT:
             queries = _load(q, far_rows, s, q_t, q_s, live, S, BS).to(OPERAND)
-            scores = between * dot(queries, tl.trans(keys), OPERAND)
+            scores = tl.load(pairs)
+            pairs += H * (TILE * TILE)
             result = dot(scores, right_operand(update, OPERAND), OPERAND)
             result += until[:, None] * dot(queries, right_operand(state, OPERAND), OPERAND)
             mask = live[:, None] & (d < D)[None, :]
             tl.store(o + far_rows[:, None] * (H * D) + d[None, :], result.to(o.dtype.element_ty), mask=mask)
-        else:
+        if KEEP:
             tl.store(tiles + place, state.to(tiles.dtype.element_ty), mask=inside)
             tiles += H * (S * D)
         written = tl.trans((keys.to(tl.float32) * after[:, None]).to(OPERAND))
@@ -217,7 +270,7 @@ def forward(
 
 @triton.jit
 def backward(
-    q, k, v, beta, g, do, tiles, leaving, dq, dk, dv, dbeta, dg, dinitial, table, H,
+    q, k, v, beta, g, inverses, kept_scores, do, tiles, leaving, dq, dk, dv, dbeta, dg, dinitial, table, H,
     q_b, q_t, q_h, q_s, k_b, k_t, k_h, k_s, v_b, v_t, v_h, v_d, beta_b, beta_t, beta_h, g_b, g_t, g_h,
     do_b, do_t, do_h, do_d, tokens,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
@@ -248,7 +301,10 @@ def backward(
         dbeta += token
         dg += token
         tiles += (tile * H + head) * (S * D)
-    apart = rows[:, None] ^ columns[None, :]
+    tile_place = rows[:, None] * TILE + columns[None, :]
+    turned_place = rows[:, None] + columns[None, :] * TILE
+    inverses += (tile * H + head) * (TILE * TILE) + tile_place
+    kept_scores += (tile * H + head) * (TILE * TILE)
     later = rows[:, None] > columns[None, :]
     earlier = rows[:, None] < columns[None, :]
     place = s[:, None] * D + d[None, :]
@@ -275,18 +331,19 @@ def backward(
         if FULL:
             prefetch(v, ahead, v_t, ahead >= 0)
         received = dot(keys, right_operand(grad, OPERAND), OPERAND)
-        until, after, total, between = _decays(gate, rows, columns)
-        sums = tl.cumsum(gate, 0)
-        difference = tl.minimum(sums[None, :] - sums[:, None], 0.0)
-        turned_between = tl.where(later, 0.0, tl.exp2(difference * LOG2E))
-        similar = dot(keys, tl.trans(keys), OPERAND)
-        inverse = _inverse(tl.where(later, strength[:, None] * between * similar, 0.0), apart, TILE, EXACT)
-        turned_scores = turned_between * dot(keys, tl.trans(queries), OPERAND)
+        until, after, total = _edges(gate, rows, columns)
+        inverse = tl.load(inverses + step.to(tl.int64) * H * (TILE * TILE)).to(tl.float32)
+        turned_scores = tl.load(kept_scores + step.to(tl.int64) * H * (TILE * TILE) + turned_place)
         update_grad = dot(turned_scores, grads, OPERAND)
         update_grad += after[:, None] * received
         x = _product(tl.trans(inverse), update_grad, EXACT)
         error_grad = strength[:, None] * x
         if FULL:
+            sums = tl.cumsum(gate, 0)
+            between = _between(sums, rows, columns)
+            difference = tl.minimum(sums[None, :] - sums[:, None], 0.0)
+            turned_between = tl.where(later, 0.0, tl.exp2(difference * LOG2E))
+            similar = dot(keys, tl.trans(keys), OPERAND)
             values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(tl.float32)
             state = tl.load(tiles + step.to(tl.int64) * (H * S * D) + place, mask=inside, other=0.0)
             turned_state = tl.trans(state)
@@ -303,13 +360,13 @@ def backward(
             strength_grad = tl.sum(x * error, 1) + tl.sum(crossed * similar, 1)
 
             # Of each pair of rows, the flow across the gates between them: what row i reads of what row j wrote.
-            scores = between * dot(queries, tl.trans(keys), OPERAND)
-            pairs = tl.where(later, score_grad * scores, 0.0) + strength[:, None] * crossed * similar
+            scores = tl.load(kept_scores + step.to(tl.int64) * H * (TILE * TILE) + tile_place).to(tl.float32)
+            flows = tl.where(later, score_grad * scores, 0.0) + strength[:, None] * crossed * similar
             wide_keys = keys.to(tl.float32)
             reads = tl.sum(queries.to(tl.float32) * read_state - wide_keys * kept_state, 1)
             writes = after * tl.sum(wide_keys * left_state, 1)
             # Pairs i >= t > j cross gate t.
-            crossing = dot(tl.where(later, 0.0, 1.0), right_operand(pairs, OPERAND), OPERAND)
+            crossing = dot(tl.where(later, 0.0, 1.0), right_operand(flows, OPERAND), OPERAND)
             inner = tl.sum(tl.where(later, crossing, 0.0), 1)
             gate_grad = inner + tl.cumsum(until * reads, 0, reverse=True) + sum_before(writes, rows, columns)
             gate_grad += total * tl.sum(tl.sum(grad * state.to(tl.float32), 1), 0)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from hymo.kernels import triton_gated_delta as kernels
-from hymo.kernels.segments import Segments, segment_parts, segments
-from hymo.kernels.triton_common import operand_dtype, padded
+from hymo.kernels.arguments import needs_gradient
+from hymo.kernels.segments import Segments, segment_parts, segments, tile_bound
+from hymo.kernels.triton_common import keeps, kept_dtype, operand_dtype, padded
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class DeltaConfig:
     """Rows per step of a program."""
     warps: int
     stages: int = 1
+    """Tiles in flight in the backward kernels."""
+    forward_stages: int = 1
+    """Tiles in flight in the kernels that run forward in time."""
 
 
 def default_config(d_state: int, headdim: int) -> DeltaConfig:
@@ -29,18 +33,20 @@ def default_config(d_state: int, headdim: int) -> DeltaConfig:
         return OVERRIDE
     size = padded(d_state) * padded(headdim)
     warps = 1 if size <= 32 * 32 else 2 if size <= 32 * 64 else 4 if size <= 64 * 64 else 8
-    return DeltaConfig(16, warps, 3 if warps == 1 else 2)
+    return DeltaConfig(16, warps, 2 if warps == 1 else 3, 3 if warps == 1 else 1)
 
 
+SHARES = 8
+"""Programs that share the inverses of a segment: they depend on nothing, so many hide each other's waits."""
 OVERRIDE: DeltaConfig | None = None
 """Set by benchmarks and tests to try a configuration."""
 
 _LIBRARY = "hymo::gated_delta"
 _INPUTS = "Tensor q, Tensor k, Tensor v, Tensor beta, Tensor log_alpha, Tensor? state, Tensor? cu_seqlens"
-torch.library.define(_LIBRARY, f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor)")
+torch.library.define(_LIBRARY, f"({_INPUTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)")
 torch.library.define(
     _LIBRARY + "_backward",
-    f"(Tensor do, Tensor? dfinal, {_INPUTS}, Tensor entering, Tensor maps)"
+    f"(Tensor do, Tensor? dfinal, {_INPUTS}, Tensor entering, Tensor maps, Tensor inverses, Tensor pairs, Tensor tiles)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
@@ -55,7 +61,8 @@ def gated_delta_triton(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs and final states; arguments as `hymo.kernels.gated_delta`, already checked."""
-    o, final, _, _ = torch.ops.hymo.gated_delta(q, k, v, beta, log_alpha, state, cu_seqlens)
+    keep = keeps(v, k.shape[-1]) and needs_gradient(q, k, v, beta, log_alpha, state)
+    o, final = torch.ops.hymo.gated_delta(q, k, v, beta, log_alpha, state, cu_seqlens, keep)[:2]
     return o, final
 
 
@@ -69,6 +76,16 @@ def _kept(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
     weight = 2 * default_config(d_state, v.shape[3]).warps
     parts = segment_parts(sequences, v.shape[2], cu_seqlens is not None, weight)
     return parts if parts > sequences else 0
+
+
+def _tiles(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
+    config = default_config(d_state, v.shape[3])
+    return tile_bound(v.shape[0], v.shape[1], v.shape[2], cu_seqlens, config.tile, 2 * config.warps)
+
+
+def _stored(v: Tensor) -> torch.dtype:
+    """Type of inverses in memory: fp16 has the digits of the tf32 that they are multiplied in."""
+    return torch.float32 if v.dtype is torch.float32 else torch.float16
 
 
 def _constants(d_state: int, width: int, config: DeltaConfig, x: Tensor) -> dict[str, Any]:
@@ -112,7 +129,8 @@ def _forward(
     log_alpha: Tensor,
     state: Tensor | None,
     cu_seqlens: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, width = v.shape
     d_state = k.shape[-1]
     config = default_config(d_state, width)
@@ -125,21 +143,31 @@ def _forward(
     entering = v.new_empty((kept, heads, d_state, width), dtype=torch.float32)
     maps = v.new_empty((kept, heads, d_state, d_state), dtype=torch.float32)
     constants = _constants(d_state, width, config, v)
+    forward_constants = dict(constants, num_stages=config.forward_stages)
+    inverses = v.new_empty((cut.tiles, heads, config.tile, config.tile), dtype=_stored(v))
+    tiles = v.new_empty((cut.tiles if keep else 0, heads, d_state, width), dtype=kept_dtype(v))
     grid = (count * heads,)
+    pairs = v.new_empty(inverses.shape, dtype=kept_dtype(v))
+    kernels.prepare[(count * heads * SHARES,)](
+        q, k, beta, log_alpha, inverses, pairs, cut.table, heads,
+        *q.stride(), *k.stride(), *beta.stride(), *log_alpha.stride(),
+        **{n: constants[n] for n in ("S", "BS", "TILE", "OPERAND", "EXACT")}, SHARES=SHARES,
+        num_warps=1 if d_state <= 64 else 2, num_stages=2,
+    )  # fmt: skip
     first = state
     if cut.scanned:
         kernels.summarise[grid](
-            k, v, beta, log_alpha, entering, maps, cut.table, heads,
-            *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride(), **constants,
+            k, v, beta, log_alpha, inverses, entering, maps, cut.table, heads,
+            *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride(), **forward_constants,
         )  # fmt: skip
         _scan(entering, maps, state, cut, reverse=False)
         first = entering
     kernels.forward[grid](
-        q, k, v, beta, log_alpha, final if first is None else first, final, o, o, cut.table, heads,
+        q, k, v, beta, log_alpha, inverses, pairs, final if first is None else first, final, o, tiles, cut.table, heads,
         *q.stride(), *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride(), length,
-        HAS_STATE=first is not None, OUTPUT=True, **constants,
+        HAS_STATE=first is not None, OUTPUT=True, KEEP=keep, **forward_constants,
     )  # fmt: skip
-    return o, final, entering, maps
+    return o, final, entering, maps, inverses, pairs, tiles
 
 
 def _forward_fake(
@@ -150,11 +178,16 @@ def _forward_fake(
     log_alpha: Tensor,
     state: Tensor | None,
     cu_seqlens: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     heads, width, d_state, kept = v.shape[2], v.shape[3], k.shape[-1], _kept(v, k.shape[-1], cu_seqlens)
     sizes = ((_sequences(v, cu_seqlens), width), (kept, width), (kept, d_state))
     final, entering, maps = (v.new_empty((n, heads, d_state, w), dtype=torch.float32) for n, w in sizes)
-    return v.new_empty(v.shape), final, entering, maps
+    tile, count = default_config(d_state, width).tile, _tiles(v, d_state, cu_seqlens)
+    inverses = v.new_empty((count, heads, tile, tile), dtype=_stored(v))
+    tiles = v.new_empty((count if keep else 0, heads, d_state, width), dtype=kept_dtype(v))
+    pairs = v.new_empty(inverses.shape, dtype=kept_dtype(v))
+    return v.new_empty(v.shape), final, entering, maps, inverses, pairs, tiles
 
 
 def _backward(
@@ -169,6 +202,9 @@ def _backward(
     cu_seqlens: Tensor | None,
     entering: Tensor,
     maps: Tensor,
+    inverses: Tensor,
+    pairs: Tensor,
+    tiles: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, width = v.shape
     d_state = k.shape[-1]
@@ -181,13 +217,14 @@ def _backward(
         first = entering
     constants = _constants(d_state, width, config, v)
     grid = (count * heads,)
-    dtype = torch.float32 if v.dtype is torch.float32 else torch.bfloat16
-    tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=dtype)
     inputs = (*q.stride(), *k.stride(), *v.stride(), *beta.stride(), *log_alpha.stride())
-    kernels.forward[grid](
-        q, k, v, beta, log_alpha, tiles if first is None else first, tiles, tiles, tiles, cut.table, heads,
-        *inputs, length, HAS_STATE=first is not None, OUTPUT=False, **constants,
-    )  # fmt: skip
+    if not len(tiles):  # not kept: the forward pass again, for the states alone
+        tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=kept_dtype(v))
+        kernels.forward[grid](
+            q, k, v, beta, log_alpha, inverses, pairs, tiles if first is None else first, tiles, tiles, tiles,
+            cut.table, heads, *inputs, length, HAS_STATE=first is not None, OUTPUT=False, KEEP=True,
+            **dict(constants, num_stages=config.forward_stages),
+        )  # fmt: skip
     grads = [x.new_empty(x.shape) for x in (q, k, v, beta, log_alpha)]
     rows = 0 if state is None else _sequences(v, cu_seqlens)
     dinitial = v.new_empty((rows, heads, d_state, width), dtype=torch.float32)
@@ -195,7 +232,7 @@ def _backward(
 
     def sweep(received: Tensor, full: bool, has_leaving: bool) -> None:
         kernels.backward[grid](
-            q, k, v, beta, log_alpha, do, tiles, received, *grads, dinitial, cut.table, heads,
+            q, k, v, beta, log_alpha, inverses, pairs, do, tiles, received, *grads, dinitial, cut.table, heads,
             *inputs, *do.stride(), length,
             HAS_LEAVING=has_leaving, HAS_INITIAL=state is not None, FULL=full, **constants,
         )  # fmt: skip
@@ -221,6 +258,9 @@ def _backward_fake(
     cu_seqlens: Tensor | None,
     entering: Tensor,
     maps: Tensor,
+    inverses: Tensor,
+    pairs: Tensor,
+    tiles: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     rows = 0 if state is None else _sequences(v, cu_seqlens)
     dinitial = v.new_empty((rows, v.shape[2], k.shape[-1], v.shape[3]), dtype=torch.float32)
@@ -230,15 +270,15 @@ def _backward_fake(
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs, *output[2:])
+    ctx.save_for_backward(*inputs[:7], *output[2:])
 
 
 def _gradient(ctx: Any, do: Tensor | None, dfinal: Tensor | None, *_unused: Tensor | None) -> tuple[Any, ...]:
-    q, k, v, beta, log_alpha, state, cu_seqlens, entering, maps = ctx.saved_tensors
+    q, k, v, beta, log_alpha, state, cu_seqlens, *kept = ctx.saved_tensors
     if do is None:
         do = torch.zeros_like(v)
-    grads = torch.ops.hymo.gated_delta_backward(do, dfinal, q, k, v, beta, log_alpha, state, cu_seqlens, entering, maps)
-    return *grads[:5], None if state is None else grads[5].to(state.dtype), None
+    grads = torch.ops.hymo.gated_delta_backward(do, dfinal, q, k, v, beta, log_alpha, state, cu_seqlens, *kept)
+    return *grads[:5], None if state is None else grads[5].to(state.dtype), None, None
 
 
 torch.library.impl(_LIBRARY, ("CPU", "CUDA"), _forward)

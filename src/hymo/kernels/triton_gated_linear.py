@@ -170,16 +170,18 @@ def scan(
 
 @triton.jit
 def forward(
-    v, b, c, g, A_log, entering, final, o, table, H,
+    v, b, c, g, A_log, entering, final, o, tiles, pairs, table, H,
     v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, o_b, o_t,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
-    HAS_STATE: tl.constexpr,
+    HAS_STATE: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """Outputs, and final states of the sequences."""
+    """Outputs, and final states of the sequences. KEEP: for the gradient the states that enter the
+    tiles -> tiles (tiles, H, D, S), and the tiles' scores -> pairs (tiles, H, TILE, TILE).
+    """
     program = tl.program_id(0)
     head = (program % H).to(tl.int64)
     index = (program // H).to(tl.int64)
-    row, start, end, sequence, _first, last, _tile = _segment(table, index)
+    row, start, end, sequence, _first, last, tile = _segment(table, index)
     rows = tl.arange(0, TILE)
     columns = tl.arange(0, TILE)
     s = tl.arange(0, BS)
@@ -197,6 +199,9 @@ def forward(
         state = tl.load(entering + (index * H + head) * (S * D) + place, mask=inside, other=0.0).to(tl.float32)
     else:
         state = tl.zeros((BD, BS), tl.float32)
+    if KEEP:
+        tiles += (tile * H + head) * (S * D) + d[:, None] * S + s[None, :]
+        pairs += (tile * H + head) * (TILE * TILE) + rows[:, None] * TILE + columns[None, :]
     unit = _unit(rows, OPERAND)
     apart = rows[:, None] ^ columns[None, :]
     length = (end - start).to(tl.int32)
@@ -238,6 +243,11 @@ def forward(
         if D != BD:
             mask = mask & (d < D)[None, :]
         tl.store(o + far_rows[:, None] * o_t + d[None, :], result.to(o.dtype.element_ty), mask=mask)
+        if KEEP:
+            tl.store(tiles, state.to(tiles.dtype.element_ty), mask=inside)
+            tl.store(pairs, scores.to(pairs.dtype.element_ty))
+            tiles += H * (S * D)
+            pairs += H * (TILE * TILE)
         decay = tl.exp2(rate * tl.sum(gate, 0))
         state = state * decay[None, :] + dot(tl.trans(values), right_operand(out, OPERAND), OPERAND)
     if last != 0:

@@ -95,13 +95,15 @@ def states(
 
 @triton.jit
 def backward(
-    v, b, c, g, A_log, do, tiles, leaving, dv, db, dc, dg, dA, dinitial, table, H,
-    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, tokens,
+    v, b, c, g, A_log, do, tiles, kept_scores, leaving, dv, db, dc, dg, dA, dinitial, table, H,
+    v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, tokens, segments,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
-    HAS_LEAVING: tl.constexpr, HAS_INITIAL: tl.constexpr,
+    HAS_LEAVING: tl.constexpr, HAS_INITIAL: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """Backward over a segment, after `states`: all gradients. dA (segments, H, S): the segment's part for A_log.
+    """Backward over a segment: all gradients. dA (H, S, segments): the segments' parts for A_log.
 
+    KEPT: states and scores of the tiles come from the forward pass, the states turned; else from `states`, and scores
+    are formed here.
     leaving (segments, H, S, D): gradients of the states that leave the segments. Keys, their gradients and the flows
     across gates are (states, rows): in this order all products of a level but its scores take their operands from
     registers. A state's flow across gate t is a sum over pairs that cross t, each formed by itself, nothing subtracted.
@@ -128,8 +130,11 @@ def backward(
     dc += ((row * tokens + at) * H + head) * S
     dg += (row * tokens + at) * H + head
     tiles += (tile * H + head) * (S * D)
+    kept_scores += (tile * H + head) * (TILE * TILE)
+    turned_place = rows[:, None] + columns[None, :] * TILE
     inside = (s < S)[:, None] & (d < D)[None, :]
     place = s[:, None] * D + d[None, :]
+    kept_place = s[:, None] + d[None, :] * S if KEPT else place
     grad = tl.zeros((BS, BD), tl.float32)
     if HAS_LEAVING:
         grad = tl.load(leaving + (index * H + head) * (S * D) + place, mask=inside, other=0.0).to(tl.float32)
@@ -151,7 +156,7 @@ def backward(
         values = _load(v, far_rows, d, v_t, v_d, live, D, BD).to(OPERAND)
         grads = _load(do, far_rows, d, do_t, do_d, live, D, BD).to(OPERAND)
         gate = tl.load(g + far_rows * g_t, mask=live, other=0.0).to(tl.float32)
-        state = tl.load(tiles + step.to(tl.int64) * (H * S * D) + place, mask=inside, other=0.0)
+        state = tl.load(tiles + step.to(tl.int64) * (H * S * D) + kept_place, mask=inside, other=0.0)
         ahead = far_rows - TILE
         more = ahead >= 0
         prefetch(v, ahead, v_t, more)
@@ -161,6 +166,9 @@ def backward(
         prefetch(g, ahead, g_t, more)
         lines = tl.arange(0, 16).to(tl.int64)
         prefetch(tiles + (step - 1).to(tl.int64) * (H * S * D), lines, S * D // 16, (lines >= 0) & (step > 0))
+        if KEPT:
+            next_scores = kept_scores + (step - 1).to(tl.int64) * (H * TILE * TILE)
+            prefetch(next_scores, lines, 64, (lines * 64 < TILE * TILE) & (step > 0))
         writes = dot(tl.trans(raw_writes), unit, OPERAND)
         reads = dot(tl.trans(raw_reads), unit, OPERAND)
         # P = dO V^T below the diagonal, its mirror image above.
@@ -182,7 +190,10 @@ def backward(
         grad = grad * decay[:, None] + dot(reads * into, grads, OPERAND)
 
         # Inside the tile. A pair's gradient reaches both its rows: one product with the symmetric pairs serves both.
-        scores = dot(raw_reads, tl.trans(raw_writes), OPERAND)
+        if KEPT:
+            scores = tl.load(kept_scores + step.to(tl.int64) * (H * TILE * TILE) + turned_place)  # turned already
+        else:
+            scores = dot(raw_reads, tl.trans(raw_writes), OPERAND)
         near = gate
         far = tl.zeros_like(gate)
         totals = gate
@@ -194,8 +205,9 @@ def backward(
                 keys = tl.where(right, reads, writes)
                 scaled = keys * factor
                 rounded = scaled.to(OPERAND)
-                level_scores = dot(tl.trans(rounded), right_operand(scaled, OPERAND), OPERAND)
-                scores = tl.where(covered, level_scores, scores)
+                if not KEPT:
+                    level_scores = dot(tl.trans(rounded), right_operand(scaled, OPERAND), OPERAND)
+                    scores = tl.where(covered, level_scores, scores)
                 part = factor * dot(rounded, turned_operand(tl.where(covered, pairs, 0.0), OPERAND), OPERAND)
                 read_grad = tl.where(right, read_grad + part, read_grad)
                 write_grad = tl.where(right, write_grad, write_grad + part)
@@ -221,13 +233,14 @@ def backward(
         key_place = far_rows[:, None] * (H * S) + s[None, :]
         tl.store(dc + key_place, tl.trans(read_grad.to(dc.dtype.element_ty)), mask=mask)
         tl.store(db + key_place, tl.trans(write_grad.to(db.dtype.element_ty)), mask=mask)
-        # The scores are symmetric up to the mask, so their transpose costs nothing.
-        value_grad += dot(tl.where(lower, 0.0, scores), grads, OPERAND)
+        if not KEPT:
+            scores = tl.where(lower, 0.0, scores)  # symmetric up to the mask, so their transpose costs nothing
+        value_grad += dot(scores, grads, OPERAND)
         mask = live[:, None]
         if D != BD:
             mask = mask & (d < D)[None, :]
         tl.store(dv + far_rows[:, None] * (H * D) + d[None, :], value_grad.to(dv.dtype.element_ty), mask=mask)
-    tl.store(dA + (index * H + head) * S + s, tl.sum(rate_grad, 1) * rate * (1.0 / LOG2E), mask=s < S)
+    tl.store(dA + (head * S + s) * segments + index, tl.sum(rate_grad, 1) * rate * (1.0 / LOG2E), mask=s < S)
     if HAS_INITIAL:
         reached = tl.where(inside, first, 0) != 0
         tl.store(dinitial + (sequence * H + head) * (S * D) + place, grad, mask=reached)

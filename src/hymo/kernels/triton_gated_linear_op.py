@@ -10,8 +10,9 @@ from torch import Tensor
 
 from hymo.kernels import triton_gated_linear as kernels
 from hymo.kernels import triton_gated_linear_backward as gradients
-from hymo.kernels.segments import Segments, segment_parts, segments
-from hymo.kernels.triton_common import operand_dtype, padded
+from hymo.kernels.arguments import needs_gradient
+from hymo.kernels.segments import Segments, segment_parts, segments, tile_bound
+from hymo.kernels.triton_common import keeps, kept_dtype, operand_dtype, padded
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,14 @@ OVERRIDE: LinearConfig | None = None
 _LIBRARY = "hymo::gated_linear"
 torch.library.define(
     _LIBRARY,
-    "(Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state, Tensor? cu_seqlens)"
-    " -> (Tensor, Tensor, Tensor)",
+    "(Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state, Tensor? cu_seqlens, bool keep)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     _LIBRARY + "_backward",
     "(Tensor do, Tensor? dfinal, Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state,"
-    " Tensor? cu_seqlens, Tensor entering) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    " Tensor? cu_seqlens, Tensor entering, Tensor tiles, Tensor pairs)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
 
@@ -56,13 +58,19 @@ def gated_linear_triton(
     v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor, state: Tensor | None, cu_seqlens: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Outputs and final states; arguments as `hymo.kernels.gated_linear`, already checked."""
-    o, final, _ = torch.ops.hymo.gated_linear(v, b, c, g, A_log, state, cu_seqlens)
+    keep = keeps(v, b.shape[-1]) and needs_gradient(v, b, c, g, A_log, state)
+    o, final = torch.ops.hymo.gated_linear(v, b, c, g, A_log, state, cu_seqlens, keep)[:2]
     return o, final
 
 
 def _sizes(v: Tensor, b: Tensor, cu_seqlens: Tensor | None) -> tuple[int, int, int, int, int, int]:
     batch, length, heads, width = v.shape
     return batch, length, heads, b.shape[-1], width, batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
+
+
+def _tiles(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
+    config = default_config(d_state, v.shape[3], v.dtype)
+    return tile_bound(v.shape[0], v.shape[1], v.shape[2], cu_seqlens, config.tile, config.warps)
 
 
 def _kept(v: Tensor, d_state: int, cu_seqlens: Tensor | None) -> int:
@@ -109,8 +117,15 @@ def _scan(states: Tensor, gates: Tensor, A_log: Tensor, outer: Tensor | None, cu
 
 
 def _forward(
-    v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor, state: Tensor | None, cu_seqlens: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+    v: Tensor,
+    b: Tensor,
+    c: Tensor,
+    g: Tensor,
+    A_log: Tensor,
+    state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     config = default_config(d_state, width, v.dtype)
     A_log = A_log.float().contiguous()
@@ -122,6 +137,8 @@ def _forward(
     entering = v.new_empty((_kept(v, d_state, cu_seqlens), heads, d_state, width), dtype=torch.float32)
     constants = _constants(d_state, width, config, v)
     grid = (count * heads,)
+    tiles = v.new_empty((cut.tiles if keep else 0, heads, width, d_state), dtype=kept_dtype(v))
+    pairs = v.new_empty((len(tiles), heads, config.tile, config.tile), dtype=kept_dtype(v))
     first: Tensor | None = state
     if cut.scanned:
         gates = v.new_empty((count, heads), dtype=torch.float32)
@@ -132,21 +149,32 @@ def _forward(
         _scan(entering, gates, A_log, state, cut, reverse=False)
         first = entering
     kernels.forward[grid](
-        v, b, c, g, A_log, final if first is None else first, final, o, cut.table, heads,
+        v, b, c, g, A_log, final if first is None else first, final, o, tiles, pairs, cut.table, heads,
         *v.stride(), *b.stride(), *c.stride(), *g.stride(), *o.stride()[:2],
-        HAS_STATE=first is not None, **dict(constants, num_stages=config.stages, maxnreg=config.registers),
+        HAS_STATE=first is not None, KEEP=keep, **dict(constants, num_stages=config.stages, maxnreg=config.registers),
     )  # fmt: skip
-    return o, final, entering
+    return o, final, entering, tiles, pairs
 
 
 def _forward_fake(
-    v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor, state: Tensor | None, cu_seqlens: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+    v: Tensor,
+    b: Tensor,
+    c: Tensor,
+    g: Tensor,
+    A_log: Tensor,
+    state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
+    tile = default_config(d_state, width, v.dtype).tile
+    count = _tiles(v, d_state, cu_seqlens) if keep else 0
     return (
         v.new_empty((batch, length, heads, width)),
         v.new_empty((sequences, heads, d_state, width), dtype=torch.float32),
         v.new_empty((_kept(v, d_state, cu_seqlens), heads, d_state, width), dtype=torch.float32),
+        v.new_empty((count, heads, width, d_state), dtype=kept_dtype(v)),
+        v.new_empty((count, heads, tile, tile), dtype=kept_dtype(v)),
     )
 
 
@@ -161,6 +189,8 @@ def _backward(
     state: Tensor | None,
     cu_seqlens: Tensor | None,
     entering: Tensor,
+    tiles: Tensor,
+    pairs: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     config = default_config(d_state, width, v.dtype)
@@ -173,10 +203,9 @@ def _backward(
         first = entering
     constants = _constants(d_state, width, config, v)
     grid = (count * heads,)
-    kept = torch.float32 if v.dtype is torch.float32 else torch.bfloat16
-    tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=kept)
+    kept = len(tiles) > 0
     dv, db, dc, dg = v.new_empty(v.shape), b.new_empty(b.shape), c.new_empty(c.shape), g.new_empty(g.shape)
-    parts = v.new_empty((count, heads, d_state), dtype=torch.float32)
+    parts = v.new_empty((heads, d_state, count), dtype=torch.float32)
     outer = dfinal
     if cut.scanned:
         leaving = v.new_empty((count, heads, d_state, width), dtype=torch.float32)
@@ -188,19 +217,20 @@ def _backward(
         _scan(leaving, gates, rates, dfinal, cut, reverse=True)
         outer = leaving
     staged = dict(constants, num_stages=config.stages)
-    gradients.states[grid](
-        v, b, g, rates, tiles if first is None else first, tiles, cut.table, heads,
-        *v.stride(), *b.stride(), *g.stride(), HAS_STATE=first is not None,
-        **dict(constants, num_stages=2),
-    )  # fmt: skip
+    if not kept:
+        tiles = v.new_empty((cut.tiles, heads, d_state, width), dtype=kept_dtype(v))
+        gradients.states[grid](
+            v, b, g, rates, tiles if first is None else first, tiles, cut.table, heads,
+            *v.stride(), *b.stride(), *g.stride(), HAS_STATE=first is not None, **dict(constants, num_stages=2),
+        )  # fmt: skip
     has_initial = state is not None
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
     gradients.backward[grid](
-        v, b, c, g, rates, do, tiles, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
-        cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length,
-        HAS_LEAVING=outer is not None, HAS_INITIAL=has_initial, **staged,
+        v, b, c, g, rates, do, tiles, pairs, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
+        cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length, count,
+        HAS_LEAVING=outer is not None, HAS_INITIAL=has_initial, KEPT=kept, **staged,
     )  # fmt: skip
-    return dv, db, dc, dg, parts.sum(0).to(A_log.dtype), dinitial
+    return dv, db, dc, dg, parts.sum(-1).to(A_log.dtype), dinitial
 
 
 def _backward_fake(
@@ -214,6 +244,8 @@ def _backward_fake(
     state: Tensor | None,
     cu_seqlens: Tensor | None,
     entering: Tensor,
+    tiles: Tensor,
+    pairs: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     _, _, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     rows = 0 if state is None else sequences
@@ -227,17 +259,17 @@ def _backward_fake(
     )
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs, output[2])
+    ctx.save_for_backward(*inputs[:7], *output[2:])
 
 
-def _gradient(ctx: Any, do: Tensor | None, dfinal: Tensor | None, _entering: Tensor | None) -> tuple[Any, ...]:
-    v, b, c, g, A_log, state, cu_seqlens, entering = ctx.saved_tensors
+def _gradient(ctx: Any, do: Tensor | None, dfinal: Tensor | None, *_unused: Tensor | None) -> tuple[Any, ...]:
+    v, b, c, g, A_log, state, cu_seqlens, *kept = ctx.saved_tensors
     if do is None:
         do = torch.zeros_like(v)
-    grads = torch.ops.hymo.gated_linear_backward(do, dfinal, v, b, c, g, A_log, state, cu_seqlens, entering)
-    return *grads[:5], None if state is None else grads[5].to(state.dtype), None
+    grads = torch.ops.hymo.gated_linear_backward(do, dfinal, v, b, c, g, A_log, state, cu_seqlens, *kept)
+    return *grads[:5], None if state is None else grads[5].to(state.dtype), None, None
 
 
 torch.library.impl(_LIBRARY, ("CPU", "CUDA"), _forward)

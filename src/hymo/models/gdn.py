@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
 from hymo.kernels import gated_delta, gated_linear, short_conv
+from hymo.kernels.dispatch import choose
 from hymo.models.context import SequenceContext
 from hymo.models.feed_forward import FeedForward
 from hymo.models.layers import Float32Islands, RMSNorm, linear
@@ -102,6 +103,10 @@ class GatedDeltaNetBlock(Float32Islands):
         b = self.b_proj(v).unflatten(-1, (-1, self.config.gdn_d_state))
         c = self.c_proj(v).unflatten(-1, (-1, self.config.gdn_d_state))
         heads = v.unflatten(-1, (-1, self.config.gdn_headdim))
+        if cache is not None and self._steps(heads, context):
+            o, states = self._step(heads, b, c, v, context, cache)
+            self._advance(cache, u, states, context)
+            return o.reshape(shape)
         b, c, values = self._rotate(b, c, heads, context)
         o, states = self._recur(values, b, c, v, context, cache)
         if context.telemetry is not None:
@@ -125,6 +130,47 @@ class GatedDeltaNetBlock(Float32Islands):
         if self.config.gdn_rope_target == "v":
             return b, c, apply_rope(v, (cos, sin), pairing)
         return apply_rope(b, (cos, sin), pairing), apply_rope(c, (cos, sin), pairing), v
+
+    def _steps(self, heads: Tensor, context: SequenceContext) -> bool:
+        """Whether one kernel does everything between the projections: few tokens, on a GPU, for a decoding state."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or context.telemetry is not None:
+            return False
+        return choose(context.kernel, heads, self.config.gdn_d_state, stepwise=True) == "step"
+
+    def _step(
+        self, heads: Tensor, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As `_rotate`, `_recur`, norm, skip path and `_gate`, with no rounding in between."""
+        from hymo.kernels.triton_recurrence_step_op import BlockParts, block_step  # only here: Triton is optional
+
+        config = self.config
+        turns_keys = self.rotates and config.gdn_rope_target == "bc"
+        parts = BlockParts(
+            self.dt_bias,
+            self.D_skip,
+            None if self.g_proj is None else self.g_proj(v),
+            config.gdn_gate == "mean",
+            None if self.o_norm is None else self.o_norm.weight,
+            0.0 if self.o_norm is None else self.o_norm.eps,
+            context.rope_gdn if self.rotates else None,
+            config.gdn_rope_target == "v",
+            config.rope_pairing == "interleaved",
+            "head" if config.gdn_decay_sharing == "head" else "pair" if turns_keys else "none",
+        )
+        beta = None if self.beta_proj is None else self.beta_proj(v)
+        o, after = block_step(
+            heads,
+            b,
+            c,
+            self.dt_proj(v),
+            beta,
+            self.A_log,
+            cache.state,
+            parts,
+            context.new_lengths,
+            context.keep_history,
+        )
+        return o, list(after.unbind(1)) if context.keep_history else [after]
 
     def _recur(
         self, values: Tensor, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache | None

@@ -29,7 +29,8 @@ from hymo.training.trainer import Trainer
 COMMUNICATION = "communication"
 KINDS = {
     COMMUNICATION: r"nccl",
-    "recurrence": r"^(states|scan|summarise(_gradient)?|forward|backward)$",
+    "recurrence": r"^(states|scan|prepare|summarise(_gradient)?|forward|backward)$",
+    "short convolution": r"^(conv_(forward|backward)|ages)$",
     "attention": r"flash|fmha|cudnn|sdpa|attention",
     "cross-entropy": r"cross_entropy",
     "matrix products": r"gemm|nvjet|cutlass|cublas|sm90_xmma|splitKreduce|grouped",

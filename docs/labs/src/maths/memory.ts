@@ -107,7 +107,8 @@ function recurrence(config: Config): number {
   const states = Math.ceil((keys * values) / chunk);
   let perHead: number;
   if (config.training.gdn_kernel === "recurrent") perHead = 2 * keys * values + 3 * keys + values;
-  else if (config.training.gdn_kernel === "triton") perHead = states;
+  else if (config.training.gdn_kernel === "triton")
+    perHead = 8 + (keys * values <= 1024 ? Math.floor((keys * values) / 32) : 0);
   else if (m.gdn_recurrence === "gated_delta") perHead = 5 * chunk + 7 * keys + 5 * values + 2 * states;
   else perHead = (Math.log2(chunk) + 4) * keys + chunk + values + states + 1;
   return FP32 * gdnHeads(m) * perHead;
@@ -118,6 +119,6 @@ function logits(config: Config, constants: Constants, tokens: number): number {
   const heads = 1 + m.mtp_depth;
   const elements = tokens * m.vocab_size;
   if (elements <= constants.logitChunk) return heads * 3 * FP32 * elements;
-  const kept = heads * (FP32 * m.vocab_size * m.dim + tokens * m.dim * computeBytes(config));
+  const kept = heads * FP32 * m.dim * (m.vocab_size + tokens);
   return kept + 4 * FP32 * constants.logitChunk;
 }

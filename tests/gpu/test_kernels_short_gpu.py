@@ -1,0 +1,128 @@
+"""The short convolution and the kernel of a few tokens on a GPU, against fp64 and against the block as written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hymo.core.load import derive_config, load_config
+from hymo.kernels import gated_delta, gated_linear, short_conv
+from hymo.kernels.triton_recurrence_step_op import recurrence_step
+from hymo.models import build_hymo, gdn
+from hymo.models.state import GDNCache
+
+pytestmark = pytest.mark.gpu
+
+
+def relative(got: Tensor, want: Tensor) -> float:
+    return float((got.double() - want.double()).norm() / (want.double().norm() + 1e-30))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "taps"), [(torch.bfloat16, 4), (torch.float16, 3), (torch.float32, 2), (torch.float32, 4)]
+)
+@pytest.mark.parametrize("time", [1, 2, 60, 61, 62, 700])
+def test_convolution(time: int, taps: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    u, weight = torch.randn(2, time, 200, device="cuda").to(dtype), torch.randn(200, taps, device="cuda").to(dtype)
+    window = torch.randn(2, taps - 1, 200, device="cuda").to(dtype)
+    flat, cotangent = u.flatten(0, 1)[None], torch.randn_like(u)
+    bounds = torch.tensor([0, 0, 1, time, 2 * time], dtype=torch.int32, device="cuda")
+    for x, options in ((u, {"window": window}), (u, {}), (flat, {"cu_seqlens": bounds})):
+        results = []
+        for kind, implementation in ((torch.float64, "plain"), (dtype, "triton")):
+            leaves = [value.to(kind).detach().requires_grad_() for value in (x, weight)]
+            extra: Any = {n: y.to(kind) if n == "window" else y for n, y in options.items()}
+            y = short_conv(*leaves, implementation=implementation, **extra)
+            results.append([y.detach(), *torch.autograd.grad(y, leaves, cotangent.view_as(x).to(kind))])
+        errors = [relative(got, want) for want, got in zip(*results, strict=True)]
+        assert max(errors) < (1e-5 if dtype is torch.float32 else 6e-3), errors
+
+
+def test_convolution_repeats_bitwise_and_compiles() -> None:
+    torch.manual_seed(0)
+    u, weight = (x.bfloat16().requires_grad_() for x in (torch.randn(2, 999, 256).cuda(), torch.randn(256, 4).cuda()))
+
+    def run(function: Any) -> list[Tensor]:
+        y = function(u, weight)
+        return [y.detach(), *torch.autograd.grad(y, (u, weight), u.detach())]
+
+    first = run(short_conv)
+    for _ in range(20):
+        assert all(map(torch.equal, first, run(short_conv)))
+    assert all(map(torch.equal, first, run(torch.compile(short_conv, fullgraph=True))))
+
+
+@pytest.mark.parametrize("rule", [gated_linear, gated_delta])
+@pytest.mark.parametrize(
+    ("width", "time", "dtype"),
+    [
+        *((width, 1, torch.bfloat16) for width in (16, 32, 48, 64, 128)),
+        (32, 7, torch.float32),
+        (128, 16, torch.float32),
+    ],
+)
+def test_step(rule: Any, width: int, time: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    v, b, c = (torch.randn(3, time, 4, width, device="cuda") for _ in range(3))
+    gate, state = torch.rand(3, time, 4, device="cuda"), torch.randn(3, 4, width, width, device="cuda")
+    rates = torch.logspace(-6, 1.602, 4 * width, device="cuda").view(4, width).log()
+    b, c = b / b.norm(dim=-1, keepdim=True), c * width**-0.5
+    x, y, z = (value.to(dtype) for value in (v, b, c))
+    inputs = (x, y, z, gate, rates) if rule is gated_linear else (z, y, x, gate, -gate)
+    wide = [value.double() for value in inputs]
+    want = rule(*wide, initial_state=state.double(), output_final_state=True, implementation="recurrent")
+    with torch.no_grad():
+        got = rule(*inputs, initial_state=state, output_final_state=True)
+    errors = [relative(*pair) for pair in zip(got, want, strict=True)]
+    assert max(errors) < (1e-5 if dtype is torch.float32 else 6e-3), errors
+
+
+def test_a_step_is_captured_in_a_graph() -> None:
+    torch.manual_seed(0)
+    v, b, c = (torch.randn(2, 1, 4, 32, device="cuda").bfloat16() for _ in range(3))
+    gate, state, rates = torch.rand(2, 1, 4).cuda(), torch.randn(2, 4, 32, 32).cuda(), torch.randn(4, 32).cuda()
+    recurrence_step(v, b, c, gate, None, rates, state)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o, after = recurrence_step(v, b, c, gate, None, rates, state)
+    for _ in range(3):
+        v.normal_()
+        state.normal_()
+        graph.replay()
+        assert all(map(torch.equal, (o, after), recurrence_step(v, b, c, gate, None, rates, state)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"gdn_recurrence": "gated_delta"},
+        {"gdn_recurrence": "gated_delta", "gdn_rope_target": "v", "gdn_gate": "none"},
+        {"gdn_output_norm": True, "gdn_gate": "full", "rope_pairing": "interleaved"},
+        {"gdn_decay_sharing": "head", "gdn_rope_target": "none"},
+    ],
+    ids=str,
+)
+def test_decoding_by_the_kernel_equals_decoding_as_written(changes: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = build_hymo(derive_config(load_config("hymo_tiny"), model=changes)).eval().cuda()
+    assert isinstance(model.layers[1], gdn.GatedDeltaNetBlock)
+    tokens = torch.randint(200, (2, 28), device="cuda")
+
+    def decoded(kernel: str) -> list[Tensor]:
+        model.kernel = kernel
+        state = model.init_state(2)
+        hidden = [model.decode_hidden(tokens[:, :14], state)]
+        hidden.append(model.decode_hidden(tokens[:, 14:19], state, keep_history=True))
+        state.rollback(torch.tensor([3, 2], device="cuda"))
+        hidden += [model.decode_hidden(tokens[:, t : t + 1], state) for t in range(19, 28)]
+        return hidden + [x for c in state.layers if isinstance(c, GDNCache) for x in (c.state, c.window)]
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    errors = [relative(*pair) for pair in zip(decoded("auto"), decoded("recurrent"), strict=True)]
+    assert max(errors) < 1e-4, errors
