@@ -47,8 +47,3 @@ class FixedState(DecodeState):
             for name in mine.tensors():
                 span = slice(0, used) if isinstance(mine, MLACache) else slice(None)
                 getattr(mine, name)[:rows, span].copy_(getattr(theirs, name)[:rows, span])
-
-    @property
-    def room(self) -> int:
-        """Tokens that a row has room for."""
-        return min((cache.latent.shape[1] for cache in self.attention.values()), default=int(torch.iinfo(torch.int32).max))

@@ -60,9 +60,7 @@ class Sampling:
         Returns:
             (..., V) in fp32 (fp64 for fp64 logits), summing to 1; one-hot at temperature 0.
         """
-        if seen is not None and self.repetition_penalty != 1:
-            penalty = self.repetition_penalty
-            logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+        logits = self._penalised(logits, seen)
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         below = logits - logits.amax(-1, keepdim=True)  # at most 0: no temperature overflows to an undefined share
@@ -81,6 +79,18 @@ class Sampling:
             most = probabilities.amax(-1, keepdim=True)
             probabilities = probabilities.masked_fill(probabilities < self.min_p * most, 0)
         return probabilities / probabilities.sum(-1, keepdim=True)
+
+    def draw(self, logits: Tensor, uniforms: Tensor, seen: Tensor | None = None) -> Tensor:
+        """int64 (...) tokens drawn from `probabilities` with uniform numbers (...)."""
+        if self.temperature == 0:
+            return self._penalised(logits, seen).argmax(-1)
+        return draw(self.probabilities(logits, seen), uniforms)
+
+    def _penalised(self, logits: Tensor, seen: Tensor | None) -> Tensor:
+        if seen is None or self.repetition_penalty == 1:
+            return logits
+        penalty = self.repetition_penalty
+        return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 class Uniforms:

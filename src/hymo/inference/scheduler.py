@@ -36,6 +36,7 @@ from hymo.data.tokenizer import Tokenizer
 from hymo.inference.choice import Choice, Job
 from hymo.inference.drafting import Costs
 from hymo.inference.picking import Picker
+from hymo.inference.recorded import Recorder
 from hymo.inference.request import Request, Token
 from hymo.models import DecodeState, HyMo
 
@@ -54,6 +55,8 @@ class Scheduler:
             waits. `slots` full contexts unless given.
         chunk: most tokens of prompts that one step reads.
         costs: measured times of passes, to share between schedulers of one model.
+        recorders: recorded passes that no scheduler of the model uses at the moment, to share likewise; None runs every
+            pass as written.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Scheduler:
         token_budget: int | None = None,
         chunk: int = CHUNK,
         costs: Costs | None = None,
+        recorders: list[Recorder] | None = None,
     ) -> None:
         self.context = model.rope_gdn.positions
         for name, value in (("slots", slots), ("token_budget", token_budget), ("chunk", chunk)):
@@ -78,6 +82,8 @@ class Scheduler:
         self._costs = Costs() if costs is None else costs
         self._picker = Picker(model, tokenizer)
         self._state: DecodeState | None = None
+        self._recorders = recorders
+        self._recorder: Recorder | None = None
         self._rows: list[Choice] = []
         self._running = 0
         self._longest = 0
@@ -170,6 +176,13 @@ class Scheduler:
 
     def _make_room(self, rows: int, longest: int) -> None:
         """Room for some rows of some tokens: twice as many rows as before while the budget lasts, no more tokens."""
+        if self._recorders is not None:
+            if self._recorder is None:
+                self._recorder = self._recorders.pop() if self._recorders else Recorder(self._model, self._picker.closed)
+            held = len(self._rows)
+            self._state = self._recorder.make_room(rows, longest, self._heads, self.slots, self.token_budget, held)
+            self._longest = self._recorder.room - self._heads
+            return
         if self._state is None:
             self._state = self._model.init_state(rows, reserve=longest + self._heads)
             self._longest = longest
@@ -187,9 +200,17 @@ class Scheduler:
         self._longest = max(longest, self._longest)
 
     def _give_back(self) -> None:
-        """Give back what is reserved, if the texts that are left need less than half of it."""
+        """Give back what is reserved, if the texts that are left need less than half of it.
+
+        What recorded passes work on is kept for the next texts.
+        """
         if not self._rows:
             self._state = None
+            if self._recorder is not None and self._recorders is not None:
+                self._recorders.append(self._recorder)
+                self._recorder = None
+            return
+        if self._recorder is not None:
             return
         rows, have = len(self._rows), self._pool.batch_size
         longest = max(choice.job.total for choice in self._rows)
@@ -203,16 +224,16 @@ class Scheduler:
         assert self._state is not None
         return self._state
 
-    def _pass(self, start: int, pieces: Sequence[Sequence[int]], history: bool = False) -> tuple[DecodeState, Tensor]:
-        """Let the rows from `start` on read a piece each; the rows as a state of their own, and (rows, width, dim)."""
-        lengths = [len(piece) for piece in pieces]
-        width = max(lengths)
-        stop = start + len(pieces)
-        padded = torch.tensor([[*piece, *[0] * (width - len(piece))] for piece in pieces], device=self._device)
+    def _pass(
+        self, start: int, tokens: Tensor, lengths: Sequence[int], history: bool = False
+    ) -> tuple[DecodeState, Tensor]:
+        """Let the rows from `start` on read tokens (rows, width), so many of each; the rows as a state, and the result."""
+        width = tokens.shape[1]
+        stop = start + len(lengths)
         ragged = torch.tensor(lengths, device=self._device) if min(lengths) < width else None
         longest = int(self._pool.lengths[start:stop].max())
         part = self._pool.rows(start, stop, longest + width)
-        return part, self._model.decode_hidden(padded, part, ragged, keep_history=history)
+        return part, self._model.decode_hidden(tokens, part, ragged, keep_history=history)
 
     def _read_prompts(self) -> list[Choice]:
         """Read the next piece of prompts; texts whose prompt is read get their first token."""
@@ -220,7 +241,10 @@ class Scheduler:
         jobs, pieces = self._next_pieces()
         if not jobs:
             return []
-        part, hidden = self._pass(start, pieces)
+        lengths = [len(piece) for piece in pieces]
+        width = max(lengths)
+        padded = torch.tensor([[*piece, *[0] * (width - len(piece))] for piece in pieces], device=self._device)
+        part, hidden = self._pass(start, padded, lengths)
         self._pool.put(start, part)
         ready: list[Choice] = []
         places: list[Tensor] = []
@@ -241,7 +265,8 @@ class Scheduler:
             drawing = [choice for choice, _ in pairs]
             states = torch.stack([state for _, state in pairs])
             self._picker.begin(drawing)
-            for choice, state, tokens in zip(drawing, states, self._picker.pick(drawing, states[:, None]), strict=True):
+            drawn = self._picker.pick(drawing, self._picker.logits(states[:, None]))
+            for choice, state, tokens in zip(drawing, states, drawn, strict=True):
                 choice.hidden = state
                 choice.push(tokens[0])
         return ready
@@ -257,6 +282,8 @@ class Scheduler:
             width = max(len(piece), *(len(other) for other in pieces)) if pieces else len(piece)
             if pieces and width * (len(pieces) + 1) > 2 * self.chunk:  # too much of it would be padding
                 break
+            if pieces and jobs[0].read + width > self._longest:  # padding would not fit behind the first
+                break
             jobs.append(job)
             pieces.append(piece)
             left -= len(piece)
@@ -271,36 +298,50 @@ class Scheduler:
         choices = self._rows[: self._running]
         seconds = self._costs.of(len(choices), self._heads)
         depths = [choice.depth(seconds) for choice in choices]
+        run = self._run_recorded if self._recorder is not None else self._run_written
+        drawn, hidden = run(choices, depths)
+        for row, (choice, tokens) in enumerate(zip(choices, drawn, strict=True)):
+            if choice.speculation is not None:
+                choice.hidden = hidden[row, len(tokens) - 1]
+                choice.speculation.note(depths[row], len(tokens) - 1)
+            _push(choice, tokens)
+        self._costs.note(len(choices), max(depths), time.perf_counter() - began)
+        return choices
+
+    def _run_written(self, choices: Sequence[Choice], depths: Sequence[int]) -> tuple[list[list[Token]], Tensor]:
+        """Draft, read and draw: the tokens of each text, and the hidden states (rows, width, dim)."""
         deepest = max(depths)
-        hidden = torch.stack([choice.hidden for choice in choices if choice.hidden is not None])
-        drafts = self._draft(hidden, [choice.pending for choice in choices], deepest)
-        drafts = [row[:depth] for row, depth in zip(drafts, depths, strict=True)]
-        pieces = [[choice.pending, *row] for choice, row in zip(choices, drafts, strict=True)]
-        part, states = self._pass(0, pieces, history=deepest > 0)
-        drawn = self._picker.pick(choices, states, drafts)
+        tokens = torch.tensor([[choice.pending] for choice in choices], device=self._device)
+        drafts = self._draft(_hidden(choices), tokens[:, 0], deepest) if deepest else None
+        if drafts is not None:
+            tokens = torch.cat((tokens, drafts), 1)
+        part, states = self._pass(0, tokens, [depth + 1 for depth in depths], history=deepest > 0)
+        drawn = self._picker.pick(choices, self._picker.logits(states), drafts, depths)
         if deepest:
             part.rollback(torch.tensor([len(tokens) for tokens in drawn], device=self._device))
         self._pool.put(0, part)
-        for row, (choice, tokens) in enumerate(zip(choices, drawn, strict=True)):
-            choice.hidden = states[row, len(tokens) - 1]
-            if choice.speculation is not None:
-                choice.speculation.note(depths[row], len(tokens) - 1)
-            _push(choice, tokens)
-        self._costs.note(len(choices), deepest, time.perf_counter() - began)
-        return choices
+        return drawn, states
 
-    def _draft(self, hidden: Tensor, tokens: list[int], depth: int) -> list[list[int]]:
+    def _run_recorded(self, choices: Sequence[Choice], depths: Sequence[int]) -> tuple[list[list[Token]], Tensor]:
+        """The same by a recorded pass."""
+        assert self._recorder is not None
+        deepest, count = max(depths), len(choices)
+        work = self._recorder.of(count, deepest + 1)
+        chain = _hidden(choices) if deepest else None
+        work.replay([choice.pending for choice in choices], [depth + 1 for depth in depths], chain)
+        drafts = work.tokens[:count, 1:] if deepest else None
+        drawn = self._picker.pick(choices, work.logits[:count], drafts, depths)
+        work.keep([len(tokens) for tokens in drawn])
+        return drawn, work.hidden
+
+    def _draft(self, hidden: Tensor, last: Tensor, depth: int) -> Tensor:
         """The most likely next tokens by the chain of prediction heads, (rows, depth)."""
-        if depth == 0:
-            return [[] for _ in tokens]
-        last = torch.tensor(tokens, device=self._device)
         chain, found = hidden, []
         for block in self._model.mtp.blocks[:depth]:
             chain, out = block(chain, self._model.embed_tokens(last))
             last = self._picker.logits(out).argmax(-1)
             found.append(last)
-        drafts: list[list[int]] = torch.stack(found, 1).tolist()
-        return drafts
+        return torch.stack(found, 1)
 
     def _compact(self) -> None:
         """Close the gaps of the texts that have ended."""
@@ -317,6 +358,11 @@ class Scheduler:
         self._rows = [self._rows[source] for source in moves]
         self._running = len(order)
         self._give_back()
+
+
+def _hidden(choices: Sequence[Choice]) -> Tensor:
+    """(rows, dim) hidden states that the last tokens were drawn from."""
+    return torch.stack([choice.hidden for choice in choices if choice.hidden is not None])
 
 
 def _push(choice: Choice, tokens: Sequence[Token]) -> None:
