@@ -1,20 +1,16 @@
 """A decoding pass of few kernels: what `HyMo.decode_hidden` computes, for rows of a state that stays where it is.
 
-Shapes are fixed: `rows` rows of `width` tokens each, of which `read` says how many count. Nothing waits for the host, so
-that a CUDA graph can hold a pass. The kernels are in `hymo.kernels.triton_step` and beside it.
+Shapes are fixed: `rows` rows of `width` tokens each, of which `read` says how many count. Nothing waits for the host:
+a CUDA graph can hold a pass. The kernels are in `hymo.kernels.triton_step` and beside it.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hymo.core.config import ModelConfig
 from hymo.inference.fixed import FixedState
 from hymo.kernels import triton_step as step
 from hymo.kernels import triton_step_attention as attention
@@ -32,6 +28,11 @@ _SPLITS = 32
 """Most spans of keys that one row's attention is cut into."""
 _PROGRAMS = 256
 """Programs of an attention kernel that keep a GPU busy."""
+
+FEW_TOKENS = {"BM": 16, "BN": 16, "BK": 256, "num_warps": 4, "num_stages": 4}
+"""Blocks of products over up to 16 tokens: what counts is how much of the weights is on its way at once."""
+MORE_TOKENS = {"BN": 16, "BK": 128, "num_warps": 4, "num_stages": 4}
+"""Blocks of products over more."""
 
 
 def obstacle(model: HyMo) -> str:
@@ -137,16 +138,18 @@ class FusedPass:
 
     def _tiles(self, tokens: int) -> dict[str, int]:
         """Block sizes of a product over tokens."""
-        few = tokens <= 16
-        return {
-            "BM": 16 if few else min(64, triton.next_power_of_2(tokens)),
-            "BN": 16,
-            "BK": 256 if few else 128,
-            "num_warps": 4,
-            "num_stages": 4,
-        }
+        return dict(FEW_TOKENS) if tokens <= 16 else {**MORE_TOKENS, "BM": min(64, triton.next_power_of_2(tokens))}
 
-    def _project(self, x: Tensor, norm: Tensor | None, weights: list[Tensor], out: Tensor, before: Tensor | None) -> None:
+    def _project(
+        self,
+        x: Tensor,
+        norm: Tensor | None,
+        weights: list[Tensor],
+        out: Tensor,
+        before: Tensor | None,
+        add: bool = False,
+    ) -> None:
+        """out = norm(x) [weights]^T; `add`: plus what `out` holds, and plus `before` if there is one."""
         tiles = self._tiles(x.shape[0])
         counts = [w.shape[0] for w in weights] + [0] * (4 - len(weights))
         blocks = sum(triton.cdiv(n, tiles["BN"]) for n in counts)
@@ -154,7 +157,7 @@ class FusedPass:
         step.project[(blocks, triton.cdiv(x.shape[0], tiles["BM"]))](
             x, x if norm is None else norm, *given, out, out if before is None else before,
             x.shape[0], x.stride(0), out.stride(0), *counts, K=weights[0].shape[1], EPS=1e-6, NORM=norm is not None,
-            BEFORE=before is not None, OPERAND=self._operand, **tiles,
+            ADD=add, BEFORE=before is not None, OPERAND=self._operand, **tiles,
         )  # fmt: skip
 
     def _recurrence(self, block: GatedDeltaNetBlock, place: int) -> None:
@@ -179,7 +182,7 @@ class FusedPass:
             S=cfg.gdn_d_state, D=cfg.gdn_headdim, BS=_block(cfg.gdn_d_state), BD=_block(cfg.gdn_headdim),
             W=self.width, ROTATE=block.rotates, SPLIT=cfg.rope_pairing == "half_split", num_warps=1,
         )  # fmt: skip
-        self._project(self._o, None, [block.out_proj.weight], self._x, self._skip)
+        self._project(self._o, None, [block.out_proj.weight], self._x, self._skip, add=True)
 
     def _attention(self, block: MLABlock, index: int) -> None:
         cfg, state, mla = self.model.config, self.state, block.attention
@@ -208,12 +211,7 @@ class FusedPass:
             self._sums, self._tops, self._shares, mla.wkv_b.weight, self._mixed, **sizes, BV=values,
             BX=triton.next_power_of_2(self._splits), W=self.width, SPLITS=self._splits, num_warps=4,
         )  # fmt: skip
-        self._project_add(self._mixed, mla.wo.weight)
-
-    def _project_add(self, x: Tensor, weight: Tensor) -> None:
-        """Add a projection to the residual stream."""
-        self._skip.zero_()
-        self._project(x, None, [weight], self._x, self._skip)
+        self._project(self._mixed, None, [mla.wo.weight], self._x, None, add=True)
 
     def _mixture(self, moe: DeepSeekMoE, norm: Tensor) -> None:
         cfg = self.model.config

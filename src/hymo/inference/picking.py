@@ -67,7 +67,11 @@ class Picker:
                 drawn[index] = rule.draw(logits[index], uniforms[index], seen)
         chosen = logprobs.gather(-1, drawn[..., None])[..., 0]
         tops = self._tops(choices, logprobs)
-        parts = [drawn.to(chosen.dtype), chosen] if drafts is None else [drawn.to(chosen.dtype), chosen, drafts.to(chosen.dtype)]
+        parts = (
+            [drawn.to(chosen.dtype), chosen]
+            if drafts is None
+            else [drawn.to(chosen.dtype), chosen, drafts.to(chosen.dtype)]
+        )
         packed = torch.cat(parts, 1).tolist()
         result = []
         for row, choice in enumerate(choices):

@@ -1,12 +1,14 @@
 """Decoding passes that are recorded once, as CUDA graphs, and replayed: the host sends a few numbers and one command.
 
-A pass is recorded for a number of rows (a power of two, or all) and of new tokens. It works on a state that stays where
-it is; a larger state makes new recordings necessary. In Triton's interpreter, which has no graphs, passes run as written.
+A pass is recorded for a number of rows (a power of two, or all) and of new tokens. It works on a state that stays
+where it is; a larger state makes new recordings necessary. In Triton's interpreter, which has no graphs, the kernels
+run one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -67,8 +69,8 @@ class Recorded:
         """(rows, width, dim) after the last replay."""
         return self.work.hidden
 
-    def record(self, pool: tuple[int, int] | None) -> None:
-        """Run once without any row, which compiles the kernels and changes no state; then record, if there are graphs."""
+    def record(self, pool: Any) -> None:
+        """Run once without any row, which compiles the kernels and changes no state; record, if there are graphs."""
         self._arrived.zero_()
         self.work.keep.zero_()
         if self._closed.device.type != "cuda":

@@ -178,7 +178,9 @@ class Scheduler:
         """Room for some rows of some tokens: twice as many rows as before while the budget lasts, no more tokens."""
         if self._recorders is not None:
             if self._recorder is None:
-                self._recorder = self._recorders.pop() if self._recorders else Recorder(self._model, self._picker.closed)
+                self._recorder = (
+                    self._recorders.pop() if self._recorders else Recorder(self._model, self._picker.closed)
+                )
             held = len(self._rows)
             self._state = self._recorder.make_room(rows, longest, self._heads, self.slots, self.token_budget, held)
             self._longest = self._recorder.room - self._heads
@@ -227,7 +229,7 @@ class Scheduler:
     def _pass(
         self, start: int, tokens: Tensor, lengths: Sequence[int], history: bool = False
     ) -> tuple[DecodeState, Tensor]:
-        """Let the rows from `start` on read tokens (rows, width), so many of each; the rows as a state, and the result."""
+        """Let the rows from `start` on read so many of tokens (rows, width); the rows as a state, and the result."""
         width = tokens.shape[1]
         stop = start + len(lengths)
         ragged = torch.tensor(lengths, device=self._device) if min(lengths) < width else None

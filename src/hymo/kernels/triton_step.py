@@ -45,10 +45,10 @@ def product(
 def project(
     x, norm, w0, w1, w2, w3, out, before, M, x_m, out_m,
     N0: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, N3: tl.constexpr, K: tl.constexpr, EPS: tl.constexpr,
-    NORM: tl.constexpr, BEFORE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    NORM: tl.constexpr, ADD: tl.constexpr, BEFORE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """out (M, N0 + N1 + N2 + N3) = x [w0; w1; w2; w3]^T; BEFORE: plus `before`, plus what `out` holds already."""
+    """out (M, N0 + N1 + N2 + N3) = x [w0; w1; w2; w3]^T; plus what `out` holds (ADD), plus `before` (BEFORE)."""
     program = tl.program_id(0)
     m = tl.program_id(1) * BM + tl.arange(0, BM)
     c0: tl.constexpr = (N0 + BN - 1) // BN
@@ -79,8 +79,9 @@ def project(
     result = product(x, x_m, norm, w, m, live, n, limit, K, EPS, NORM, BM, BN, BK, OPERAND)
     mask = live[:, None] & (n < limit)[None, :]
     where = out + m[:, None] * out_m + place + n[None, :]
-    if BEFORE:
+    if ADD:
         result += tl.load(where, mask=mask, other=0.0).to(tl.float32)
+    if BEFORE:
         result += tl.load(before + m[:, None] * out_m + n[None, :], mask=mask, other=0.0).to(tl.float32)
     tl.store(where, result.to(out.dtype.element_ty), mask=mask)
 
@@ -219,7 +220,7 @@ def commit(
     keys, gates, u, v, rates, keep, state, window, ROWS, POOL, H,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, W: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
-    """Move states (layers, POOL, H, S, D) and windows (layers, POOL, TAPS - 1, H * D) past the first keep[row] tokens."""
+    """Move states (layers, POOL, H, S, D) and windows (layers, POOL, TAPS - 1, H * D) past keep[row] tokens."""
     head = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     layer = tl.program_id(2).to(tl.int64)

@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from hymo.kernels.triton_common import dot
-from hymo.kernels.triton_step import rotated
 
 
 @triton.jit
@@ -151,7 +150,7 @@ def gather(
     G: tl.constexpr, J: tl.constexpr, C: tl.constexpr, V: tl.constexpr, R: tl.constexpr, BR: tl.constexpr,
     BV: tl.constexpr, BX: tl.constexpr, W: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """Join the spans and turn latents into values: o (tokens, G * J * V); one head of one token, BV values a program."""
+    """Join the spans, turn latents into values: o (tokens, G * J * V). One head of one token, BV values a program."""
     block = tl.program_id(0)
     head = tl.program_id(1)
     token = tl.program_id(2).to(tl.int64)

@@ -89,8 +89,8 @@ def up(
             first = w1 + expert.to(tl.int64) * (HIDDEN * DIM)
             second = w3 + expert.to(tl.int64) * (HIDDEN * DIM)
         else:
-            first = s1 + tl.zeros((), tl.int64)
-            second = s3 + tl.zeros((), tl.int64)
+            first = s1 + expert.to(tl.int64) * 0
+            second = s3 + expert.to(tl.int64) * 0
         a = tl.zeros((BM, BN), tl.float32)
         b = tl.zeros((BM, BN), tl.float32)
         live = copy >= 0
@@ -122,10 +122,10 @@ def down(
     _m, expert, copy = _copies(chosen, tl.program_id(1), M, E, TOP, BM, BY_COPY)
     if tl.max(copy, 0) >= 0:
         n = tl.program_id(0) * BN + tl.arange(0, BN)
-        if expert < E:
+        if expert < E:  # noqa: SIM108 - a choice at run time
             w = w2 + expert.to(tl.int64) * (HIDDEN * DIM)
         else:
-            w = s2 + tl.zeros((), tl.int64)
+            w = s2 + expert.to(tl.int64) * 0
         total = tl.zeros((BM, BN), tl.float32)
         live = copy >= 0
         for start in range(0, HIDDEN, BK):

@@ -1,0 +1,95 @@
+"""Decoding on a GPU: recorded passes against the model as written, and texts against texts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hymo.core.load import derive_config, load_config
+from hymo.data import ByteTokenizer
+from hymo.inference import Engine, Request, Sampling
+from hymo.inference.fixed import FixedState
+from hymo.inference.recorded import Recorded
+from hymo.models import HyMo, build_hymo
+from model_helpers import build, draw_tokens, slow_decay
+
+pytestmark = pytest.mark.gpu
+
+
+def wide(dtype: torch.dtype) -> HyMo:
+    """Four blocks of the flagship's widths."""
+    config = derive_config(load_config("hymo_750m"), model={"n_layers": 4, "mla_layers": [0, 3], "vocab_size": 512})
+    return build_hymo(config, device="cuda").to(dtype).eval()
+
+
+def small(**changes: object) -> HyMo:
+    return slow_decay(build(**changes)).cuda()
+
+
+def parts(model: HyMo, rows: int, width: int, exact: HyMo) -> list[float]:
+    """Relative errors of the hidden states over some passes with ragged reads and rollbacks."""
+    state = FixedState.of(model, rows + 1, 300)
+    tokens = draw_tokens(rows + 1, 200, vocab=model.config.vocab_size).cuda()
+    lengths = torch.tensor([200, 3, 0, 70, *[11] * rows][: rows + 1]).cuda()
+    wanted = exact.init_state(rows + 1)
+    with torch.inference_mode():
+        part = state.rows(0, rows + 1, 200)
+        model.decode(tokens, part, lengths)
+        state.put(0, part)
+        exact.decode(tokens, wanted, lengths)
+        wanted = wanted.select(torch.arange(rows, device="cuda"))
+        closed = torch.zeros(model.config.vocab_size, device="cuda")
+        work = Recorded(model, state, rows, width, closed)
+        work.record(torch.cuda.graph_pool_handle())
+        errors = []
+        for place in range(4):
+            read = [max(1, width - (row + place) % 3) for row in range(rows)]
+            chain = torch.randn(rows, model.config.dim, device="cuda", dtype=work.chain.dtype)
+            work.replay(draw_tokens(rows, 1, seed=place)[:, 0].tolist(), read, chain)
+            new = work.tokens.clone()
+            counts = torch.tensor(read, device="cuda")
+            hidden = exact.decode_hidden(new, wanted, counts, keep_history=width > 1)
+            if width > 1:
+                kept = [max(1, count - row % 2) for row, count in enumerate(read)]
+                work.keep(kept)
+                wanted.rollback(torch.tensor(kept, device="cuda"))
+            real = torch.arange(width, device="cuda") < counts[:, None]
+            got, want = work.hidden[real].double(), hidden[real].double()
+            errors.append(float((got - want).norm() / want.norm()))
+            assert state.lengths[:rows].tolist() == wanted.lengths.tolist()
+    return errors
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (1, 3), (5, 1), (3, 2), (64, 1), (40, 3)])
+def test_recorded_passes_equal_the_model(rows: int, width: int) -> None:
+    model = small()
+    assert max(parts(model, rows, width, small().double())) < 1e-4
+    big, exact = wide(torch.float32), wide(torch.float64)
+    assert max(parts(big, rows, width, exact)) < 1e-3
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (1, 3), (64, 1)])
+def test_recorded_passes_in_bf16(rows: int, width: int) -> None:
+    model = wide(torch.bfloat16)
+    exact = wide(torch.bfloat16).double()
+    errors = parts(model, rows, width, exact)
+    print(errors)
+    assert max(errors) < 3e-2
+
+
+def test_texts_are_those_of_the_model_as_written() -> None:
+    model = small(vocab_size=259)
+    plain, recorded = Engine(model, ByteTokenizer(), record=False), Engine(model, ByteTokenizer())
+    requests = [
+        Request(
+            tuple([257] + [65 + i for i in range(count)]),
+            30 + count,
+            Sampling(seed=count, temperature=(1.0, 0.0, 0.7)[count % 3]),
+            n=1 + (count == 2),
+            speculative=(False, True, 1)[count % 3],
+        )
+        for count in (1, 2, 3, 5, 8, 40)
+    ]
+    for slots in (2, 3, 8):
+        for ours, theirs in zip(recorded.run(requests, slots), plain.run(requests, slots), strict=True):
+            assert [text.tokens for text in ours] == [text.tokens for text in theirs]
