@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 from torch import Tensor
@@ -14,6 +15,12 @@ from hymo.inference.sampling import Sampling, Uniforms
 from hymo.inference.text import TextStream
 
 Reason = Literal["stop", "length", "cancelled"]
+
+
+@lru_cache(maxsize=1 << 16)
+def _bytes_of(tokenizer: Tokenizer, token: int) -> bytes:
+    """The bytes of one token, looked up once: with many texts in a batch looking up takes longer than drawing."""
+    return tokenizer.decode_bytes([token])
 
 
 class Choice:
@@ -71,7 +78,7 @@ class Choice:
         if token.id == self._tokenizer.eos_id:
             self.end("stop")
             return
-        data = self._tokenizer.decode_bytes([token.id])
+        data = _bytes_of(self._tokenizer, token.id)
         self._tokens.append(token)
         self._ends.append((self._ends[-1] if self._ends else 0) + len(data))
         self._shown.append(self._text.push(data))
