@@ -1,0 +1,332 @@
+"""Generation on one GPU: the flagship's shape with random weights, drafts of the packaged model, transformers beside.
+
+    python benchmarks/decode_gpu.py --out benchmarks/results/decode-h200.json
+
+Parts (`--parts`): plain, prompt, memory, demo, forced, breakdown, eager, hf. Each writes its rows when it is done. In
+`forced` the drafts of the random model are taken as often as those of the packaged model were in `demo`: what a trained
+flagship would gain if it drafted as well. Decoding is timed from the first token on, all host work included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from environment import environment
+from hymo.core.accounting import cache_bytes, count_parameters, state_bytes
+from hymo.core.load import derive_config, load_config
+from hymo.data import ByteTokenizer
+from hymo.inference import Engine, Request, Sampling, Scheduler, Token
+from hymo.inference.bench import bench_decode
+from hymo.models import build_hymo
+
+Row = dict[str, Any]
+CONTEXT, NEW = 128, 512
+LONG = 32_768
+
+
+class Endless(ByteTokenizer):
+    """Bytes, and no token that ends a text: random weights would draw it soon."""
+
+    eos_id = -1
+
+
+def flagship(record: bool = True) -> Engine:
+    """The flagship in bf16 with random weights; only its tables of angles are longer, for long prompts."""
+    config = derive_config(load_config("hymo_750m"), model={"max_seq_len": LONG + 4096})
+    torch.manual_seed(0)
+    return Engine(build_hymo(config, device="cuda").to(torch.bfloat16), Endless(), record)
+
+
+def prompts(batch: int, length: int) -> list[tuple[int, ...]]:
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(3, 259, (batch, length - 1), generator=generator)
+    return [(1, *row) for row in drawn.tolist()]
+
+
+def decode(
+    engine: Engine,
+    batch: int,
+    new: int,
+    drafts: int = 0,
+    temperature: float = 1.0,
+    prepare: Callable[[Scheduler], None] | None = None,
+) -> Row:
+    """Time generation after the first token."""
+
+    def run(stop_after: int | None) -> tuple[float, int, int, float, list[Any]]:
+        scheduler = engine.scheduler(slots=batch)
+        if prepare is not None:
+            prepare(scheduler)
+        rule = [Sampling(seed=place, temperature=temperature) for place in range(batch)]
+        requests = [Request(p, new, r, speculative=drafts) for p, r in zip(prompts(batch, CONTEXT), rule, strict=True)]
+        jobs = [scheduler.submit(request) for request in requests]
+        texts = [job.choices[0] for job in jobs]
+        while any(text.drawn == 0 for text in texts):
+            scheduler.step()
+        torch.cuda.synchronize()
+        before, steps, began = sum(text.drawn for text in texts), 0, time.perf_counter()
+        size = scheduler.bytes_used
+        while not scheduler.idle:
+            scheduler.step()
+            steps += 1
+            if steps == stop_after:
+                for job in jobs:
+                    scheduler.cancel(job)
+        seconds = time.perf_counter() - began
+        return seconds, sum(text.drawn for text in texts) - before, steps, size, texts
+
+    run(8)  # records the passes
+    timed = [run(None) for _ in range(3)]
+    rates = sorted(tokens / seconds for seconds, tokens, *_ in timed)
+    seconds, _, steps, size, texts = timed[-1]
+    stats = [text.speculation for text in texts if text.speculation is not None]
+    return {
+        "phase": "decode", "batch": batch, "context": CONTEXT, "new_tokens": new, "drafts": str(drafts),
+        "temperature": temperature, "tok_per_s": statistics.median(rates), "spread": [rates[0], rates[-1]],
+        "ms_per_pass": 1000 * seconds / steps, "state_bytes": int(size),
+        "tokens_per_pass": sum(s.tokens for s in stats) / max(sum(s.passes for s in stats), 1) if stats else 1.0,
+        "acceptance": [
+            sum(s.accepted[d] for s in stats) / max(sum(s.proposed[d] for s in stats), 1) for d in range(drafts)
+        ],
+    }  # fmt: skip
+
+
+def plain(engine: Engine) -> list[Row]:
+    rows = []
+    for batch, temperature in ((1, 1.0), (1, 0.0), (4, 1.0), (16, 1.0), (64, 1.0), (64, 0.0)):
+        rows.append(named(decode(engine, batch, NEW, temperature=temperature)))
+    return rows
+
+
+def eager(_: Engine) -> list[Row]:
+    engine = flagship(record=False)
+    return [named(decode(engine, batch, 48), impl="hymo, kernel by kernel") for batch in (1, 64)]
+
+
+def prompt(engine: Engine) -> list[Row]:
+    rows = []
+    for length, chunk in ((LONG, 8192), (LONG, LONG), (4096, 8192)):
+        rates = []
+        for _ in range(4):
+            scheduler = engine.scheduler(slots=1, chunk=chunk)
+            scheduler.submit(Request(prompts(1, length)[0], 1, Sampling(seed=0)))
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            while not scheduler.idle:
+                scheduler.step()
+            torch.cuda.synchronize()
+            rates.append(length / (time.perf_counter() - began))
+        row = {"phase": "prefill", "batch": 1, "context": length, "chunk": chunk, "drafts": "0"}
+        rows.append(
+            named({**row, "tok_per_s": statistics.median(rates[1:]), "spread": [min(rates[1:]), max(rates[1:])]})
+        )
+    return rows
+
+
+def memory(engine: Engine) -> list[Row]:
+    """Bytes of a state with room for 32,768 tokens against the planner's, to the byte."""
+    model, config = engine.model, engine.model.config
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    with torch.inference_mode():
+        state = model.init_state(1, reserve=LONG)
+    held = torch.cuda.memory_allocated() - before
+    planned = cache_bytes(config, LONG) + state_bytes(config)
+    row = {"phase": "memory", "batch": 1, "context": LONG, "drafts": "0", "tok_per_s": None}
+    return [named({**row, "state_bytes": state.bytes_used(), "planned_bytes": planned, "allocated_bytes": held})]
+
+
+def demo(_: Engine) -> list[Row]:
+    """The packaged model: 1.9 M parameters, trained; prompts from its held-out text."""
+    rows = []
+    for timing in bench_decode("demo", "cuda", "bfloat16", (1, 16), CONTEXT, 512, (False, 1, 2)):
+        row = {**timing.to_dict(), "impl": "hymo"}
+        if timing.phase == "decode":
+            rows.append(row)
+    return rows
+
+
+def forced(engine: Engine, acceptance: Sequence[float]) -> list[Row]:
+    """Drafts judged as usual, and kept by chance as often as `acceptance` says."""
+    rows = []
+    for batch in (1, 64):
+        for depth in range(1, len(acceptance) + 1):
+            row = decode(engine, batch, NEW, depth, prepare=lambda scheduler: keep_by_chance(scheduler, acceptance))
+            rows.append(named({**row, "forced": list(acceptance[:depth])}))
+    return rows
+
+
+def keep_by_chance(scheduler: Scheduler, acceptance: Sequence[float]) -> None:
+    picker, chance = scheduler._picker, torch.Generator().manual_seed(0)
+    judged = picker.pick
+
+    def pick(choices: Any, logits: Any, drafts: Any = None, depths: Any = None) -> list[list[Token]]:
+        drawn = judged(choices, logits, drafts, depths)
+        if drafts is None:
+            return drawn
+        lots = torch.rand((len(choices), len(acceptance)), generator=chance).tolist()
+        result = []
+        for row, tokens in enumerate(drawn):
+            kept = 0
+            while kept < depths[row] and lots[row][kept] < acceptance[kept]:
+                kept += 1
+            result.append([Token(70, -1.0, place < kept) for place in range(kept + 1)] if kept else tokens[:1])
+        return result
+
+    picker.pick = pick  # type: ignore[method-assign]
+
+
+def breakdown(engine: Engine) -> list[Row]:
+    """Where a pass goes: kernels by kind from the profiler, and the time no kernel runs."""
+    from torch.profiler import ProfilerActivity, profile
+
+    rows = []
+    for batch, drafts in ((1, 0), (64, 0), (1, 2)):
+        scheduler = engine.scheduler(slots=batch)
+        for place, p in enumerate(prompts(batch, CONTEXT)):
+            scheduler.submit(Request(p, NEW, Sampling(seed=place), speculative=drafts))
+        for _ in range(30):
+            scheduler.step()
+        passes = 20
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(passes):
+            scheduler.step()
+        torch.cuda.synchronize()
+        wall = (time.perf_counter() - began) / passes * 1000
+        with profile(activities=[ProfilerActivity.CUDA]) as watched:
+            for _ in range(passes):
+                scheduler.step()
+            torch.cuda.synchronize()
+        for job in {id(c.job): c.job for c in scheduler._rows}.values():
+            scheduler.cancel(job)
+        kinds: dict[str, float] = {}
+        launches = 0
+        for event in watched.key_averages():
+            if event.self_device_time_total <= 0:
+                continue
+            launches += event.count
+            kinds[kind(event.key)] = kinds.get(kind(event.key), 0) + event.self_device_time_total / passes / 1000
+        row = {"phase": "breakdown", "batch": batch, "context": CONTEXT, "drafts": str(drafts), "tok_per_s": None}
+        parts = dict(sorted(kinds.items(), key=lambda item: -item[1]))
+        row |= {"ms_per_pass": wall, "kernels_per_pass": launches / passes, "breakdown_ms": parts}
+        row["no_kernel_ms"] = wall - sum(parts.values())
+        rows.append(named(row))
+    return rows
+
+
+KINDS = {
+    "enter": "gdn: norm, projection, convolution", "project": "projections", "recur": "gdn: recurrence",
+    "commit": "gdn: states of kept drafts", "store": "mla: cache", "attend": "mla: attention",
+    "gather": "mla: values", "route": "experts: routing", "up": "experts: up", "down": "experts: down",
+    "join": "experts: sum",
+}  # fmt: skip
+
+
+def kind(name: str) -> str:
+    for start, meaning in KINDS.items():
+        if name == start or name.startswith(f"{start}_"):
+            return meaning
+    lower = name.lower()
+    if any(word in lower for word in ("gemm", "gemv", "cutlass", "nvjet", "splitk")):
+        return "output head"
+    if "memcpy" in lower or "memset" in lower:
+        return "copies"
+    return "softmax, draw and the rest"
+
+
+def hf(_: Engine) -> list[Row]:
+    """A dense Llama of about as many parameters as the flagship uses per token, static cache, compiled."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64256, hidden_size=1024, intermediate_size=2816, num_hidden_layers=26, num_attention_heads=16,
+        num_key_value_heads=16, max_position_embeddings=4096, tie_word_embeddings=True, bos_token_id=1,
+        eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    parameters = sum(p.numel() for p in model.parameters())
+    rows = []
+    for batch in (1, 64):
+        ids = torch.tensor(prompts(batch, CONTEXT), device="cuda")
+
+        def run(new: int, ids: torch.Tensor = ids) -> float:
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            with torch.inference_mode():
+                model.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, min_new_tokens=new, do_sample=False,
+                    cache_implementation="static",
+                )  # fmt: skip
+            torch.cuda.synchronize()
+            return time.perf_counter() - began
+
+        run(NEW // 2)
+        run(NEW // 2)
+        seconds = [run(NEW // 2) for _ in range(2)]
+        rates = sorted(batch * (NEW // 2) / s for s in seconds)
+        rows.append(
+            {
+                "config": f"llama-{parameters / 1e6:.0f}m", "impl": f"hf-llama-{parameters / 1e6:.0f}m",
+                "phase": "decode", "batch": batch, "context": CONTEXT, "new_tokens": NEW // 2, "drafts": "0",
+                "temperature": 0.0, "tok_per_s": statistics.median(rates), "spread": [rates[0], rates[-1]],
+            }
+        )  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
+def named(row: Row, impl: str = "hymo") -> Row:
+    return {"config": "hymo_750m", "impl": impl, **row}
+
+
+def main() -> None:
+    every = ["plain", "prompt", "memory", "demo", "forced", "breakdown", "eager", "hf"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", default=every, choices=every)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    place = environment()
+    try:
+        import transformers
+
+        place["transformers"] = transformers.__version__
+    except ImportError:
+        place["transformers"] = None
+    engine = flagship()
+    place["active_parameters"] = count_parameters(engine.model.config).active
+    print(f"{time.perf_counter() - began:6.1f} s: the model is built", flush=True)
+    rows: list[Row] = []
+    acceptance = [0.7, 0.63]
+    parts: dict[str, Callable[[Engine], list[Row]]] = {
+        "plain": plain, "prompt": prompt, "memory": memory, "demo": demo,
+        "forced": lambda e: forced(e, acceptance), "breakdown": breakdown, "eager": eager, "hf": hf,
+    }  # fmt: skip
+    for name in arguments.parts:
+        try:
+            found = parts[name](engine)
+        except Exception:  # one part that fails must not take the others' figures along
+            traceback.print_exc()
+            continue
+        for row in found:
+            if name == "demo" and row["batch"] == 1 and row["drafts"] == "2":
+                acceptance = row["acceptance"]
+            print(f"{time.perf_counter() - began:6.1f} s: {name}", json.dumps(row), flush=True)
+        rows += found
+        if arguments.out is not None:
+            arguments.out.write_text(json.dumps({"environment": place, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
