@@ -29,24 +29,25 @@ def small(**changes: object) -> HyMo:
 def parts(model: HyMo, rows: int, width: int, exact: HyMo) -> list[float]:
     """Relative errors of the hidden states over some passes with ragged reads and rollbacks."""
     state = FixedState.of(model, rows + 1, 300)
-    tokens = draw_tokens(rows + 1, 200, vocab=model.config.vocab_size).cuda()
-    lengths = torch.tensor([200, 3, 0, 70, *[11] * rows][: rows + 1]).cuda()
+    tokens = draw_tokens(rows + 1, 100, vocab=model.config.vocab_size).cuda()
+    lengths = torch.tensor([100, 3, 0, 70, *[11] * rows][: rows + 1]).cuda()
     wanted = exact.init_state(rows + 1)
     with torch.inference_mode():
-        part = state.rows(0, rows + 1, 200)
+        part = state.rows(0, rows + 1, 100)
         model.decode(tokens, part, lengths)
         state.put(0, part)
         exact.decode(tokens, wanted, lengths)
         wanted = wanted.select(torch.arange(rows, device="cuda"))
         closed = torch.zeros(model.config.vocab_size, device="cuda")
-        work = Recorded(model, state, rows, width, closed)
+        work = Recorded(model, state, rows, width, closed, draws=False)
         work.record(torch.cuda.graph_pool_handle())
         errors = []
         for place in range(4):
             read = [max(1, width - (row + place) % 3) for row in range(rows)]
             chain = torch.randn(rows, model.config.dim, device="cuda", dtype=work.chain.dtype)
-            work.replay(draw_tokens(rows, 1, seed=place)[:, 0].tolist(), read, chain)
-            new = work.tokens.clone()
+            first = draw_tokens(rows, 1, seed=place)[:, 0].tolist()
+            work.replay([[token, count, 1.0, *[0.5] * width] for token, count in zip(first, read, strict=True)], chain)
+            new = work.work.tokens.clone()
             counts = torch.tensor(read, device="cuda")
             hidden = exact.decode_hidden(new, wanted, counts, keep_history=width > 1)
             if width > 1:
@@ -60,12 +61,11 @@ def parts(model: HyMo, rows: int, width: int, exact: HyMo) -> list[float]:
     return errors
 
 
-@pytest.mark.parametrize(("rows", "width"), [(1, 1), (1, 3), (5, 1), (3, 2), (64, 1), (40, 3)])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 2), (5, 1), (40, 3)])
 def test_recorded_passes_equal_the_model(rows: int, width: int) -> None:
-    model = small()
-    assert max(parts(model, rows, width, small().double())) < 1e-4
-    big, exact = wide(torch.float32), wide(torch.float64)
-    assert max(parts(big, rows, width, exact)) < 1e-3
+    assert max(parts(small(), rows, width, small().double())) < 1e-4
+    if rows < 5:
+        assert max(parts(wide(torch.float32), rows, width, wide(torch.float64))) < 1e-3
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (1, 3), (64, 1)])
@@ -73,23 +73,31 @@ def test_recorded_passes_in_bf16(rows: int, width: int) -> None:
     model = wide(torch.bfloat16)
     exact = wide(torch.bfloat16).double()
     errors = parts(model, rows, width, exact)
-    print(errors)
-    assert max(errors) < 3e-2
+    assert max(errors) < 1e-2, errors
 
 
-def test_texts_are_those_of_the_model_as_written() -> None:
+@pytest.mark.parametrize("simple", [True, False])
+def test_texts_are_those_of_the_model_as_written(simple: bool) -> None:
     model = small(vocab_size=259)
     plain, recorded = Engine(model, ByteTokenizer(), record=False), Engine(model, ByteTokenizer())
     requests = [
         Request(
-            tuple([257] + [65 + i for i in range(count)]),
+            tuple([1] + [65 + i for i in range(count)]),
             30 + count,
-            Sampling(seed=count, temperature=(1.0, 0.0, 0.7)[count % 3]),
+            Sampling(seed=count, temperature=(1.0, 0.0, 0.7)[count % 3], top_p=1.0 if simple else 0.9),
             n=1 + (count == 2),
-            speculative=(False, True, 1)[count % 3],
+            speculative=(False, True, 1)[count % 3] if count < 5 else False,
         )
         for count in (1, 2, 3, 5, 8, 40)
     ]
-    for slots in (2, 3, 8):
+    for slots in (2, 8):
         for ours, theirs in zip(recorded.run(requests, slots), plain.run(requests, slots), strict=True):
             assert [text.tokens for text in ours] == [text.tokens for text in theirs]
+
+
+def test_a_failure_to_record_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(small(vocab_size=259), ByteTokenizer())
+    monkeypatch.setattr(Recorded, "record", lambda self, pool: 1 / 0)
+    with pytest.warns(UserWarning, match="without CUDA graphs: ZeroDivisionError"):
+        text = engine.generate("a", 8, Sampling(seed=1))
+    assert text.tokens == Engine(engine.model, ByteTokenizer(), record=False).generate("a", 8, Sampling(seed=1)).tokens

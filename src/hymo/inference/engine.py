@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -16,7 +14,7 @@ from hymo.data.tokenizer import Tokenizer
 from hymo.inference.choice import Job
 from hymo.inference.drafting import Costs, Speculation
 from hymo.inference.packaged import checkpoint_path
-from hymo.inference.recorded import Recorder, obstacle
+from hymo.inference.recorded import Recorders
 from hymo.inference.request import Chunk, Drafts, Generation, Request
 from hymo.inference.sampling import Sampling
 from hymo.inference.scheduler import CHUNK, Scheduler
@@ -28,12 +26,6 @@ _SMALL = 20_000_000
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 """What a model may run in."""
-
-
-@lru_cache(maxsize=64)
-def _fall_back(why: str) -> None:
-    """Warn of a fallback; cached, so once for each reason."""
-    warnings.warn(f"decoding runs kernel by kernel, without CUDA graphs: {why}", stacklevel=4)
 
 
 class Stream:
@@ -76,7 +68,7 @@ class Engine:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self._costs = Costs()
-        self._recorders: list[Recorder] | None = [] if record and self._can_record() else None
+        self._recorders = Recorders.of(self.model) if record else None
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, device: str = "cpu", dtype: str = "float32") -> Engine:
@@ -96,12 +88,6 @@ class Engine:
         model, config, manifest = load_model(folder, device)
         tokenizer = tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, folder)
         return cls(model.to(DTYPES[dtype]), tokenizer)
-
-    def _can_record(self) -> bool:
-        why = obstacle(self.model)
-        if why and self.model.embed.weight.is_cuda:
-            _fall_back(why)
-        return not why
 
     def settle_threads(self) -> None:
         """On a CPU, let a small model run on one thread, unless OMP_NUM_THREADS says otherwise. For whole processes.

@@ -29,8 +29,10 @@ _SPLITS = 32
 _PROGRAMS = 256
 """Programs of an attention kernel that keep a GPU busy."""
 
-FEW_TOKENS = {"BM": 16, "BN": 16, "BK": 256, "num_warps": 4, "num_stages": 4}
-"""Blocks of products over up to 16 tokens: what counts is how much of the weights is on its way at once."""
+ONE_TOKEN = {"BM": 1, "BN": 8, "BK": 128, "num_warps": 4, "num_stages": 1}
+"""Blocks of products with one token: vectors, all of whose weights are on their way at once."""
+FEW_TOKENS = {"BM": 16, "BN": 16, "BK": 128, "num_warps": 2, "num_stages": 5}
+"""Blocks of products over up to 16 tokens."""
 MORE_TOKENS = {"BN": 16, "BK": 128, "num_warps": 4, "num_stages": 4}
 """Blocks of products over more."""
 
@@ -50,7 +52,7 @@ def obstacle(model: HyMo) -> str:
         "gdn_output_norm off": not cfg.gdn_output_norm,
         "gdn_ffn_dim 0": cfg.gdn_ffn_dim == 0,
         "mla_latent on": cfg.mla_latent,
-        "moe_placement attention": cfg.moe_placement == "attention",
+        "moe_placement attention or none": cfg.moe_placement != "all",
         "at most one shared expert": cfg.n_shared_experts <= 1,
         "states and latents up to 256": max(cfg.gdn_d_state, cfg.gdn_headdim, cfg.kv_lora_rank, cfg.head_dim) <= 256,
     }
@@ -136,9 +138,16 @@ class FusedPass:
             )  # fmt: skip
         state.lengths[: self.rows] += self.keep
 
-    def _tiles(self, tokens: int) -> dict[str, int]:
-        """Block sizes of a product over tokens."""
-        return dict(FEW_TOKENS) if tokens <= 16 else {**MORE_TOKENS, "BM": min(64, triton.next_power_of_2(tokens))}
+    def _tiles(self, tokens: int, length: int) -> dict[str, int]:
+        """Block sizes of a product over `length` numbers for some tokens."""
+        if tokens == 1:
+            tiles = dict(ONE_TOKEN)
+        elif tokens <= 16:
+            tiles = dict(FEW_TOKENS)
+        else:
+            tiles = {**MORE_TOKENS, "BM": min(64, _block(tokens))}
+        fits = length & -length  # the largest power of two that divides it: without a rest no load needs a mask
+        return {**tiles, "BK": min(tiles["BK"], fits if fits >= 32 else _block(length))}
 
     def _project(
         self,
@@ -150,7 +159,7 @@ class FusedPass:
         add: bool = False,
     ) -> None:
         """out = norm(x) [weights]^T; `add`: plus what `out` holds, and plus `before` if there is one."""
-        tiles = self._tiles(x.shape[0])
+        tiles = self._tiles(x.shape[0], weights[0].shape[1])
         counts = [w.shape[0] for w in weights] + [0] * (4 - len(weights))
         blocks = sum(triton.cdiv(n, tiles["BN"]) for n in counts)
         given = [*weights, *[weights[0]] * (4 - len(weights))]
@@ -164,13 +173,14 @@ class FusedPass:
         cfg, state = self.model.config, self.state
         slot = place if self.width > 1 else 0
         u, v = self._u[slot], self._v[slot]
-        tiles = self._tiles(self.rows * triton.next_power_of_2(self.width))
-        wide = triton.next_power_of_2(self.width)
+        wide = _block(self.width)
+        tiles = self._tiles(self.rows * wide, cfg.dim)
         n = triton.cdiv(cfg.gdn_d_inner, tiles["BN"]) + triton.cdiv(cfg.dim, tiles["BN"])
         step.enter[(n, triton.cdiv(self.rows * wide, tiles["BM"]))](
             self._x, block.norm.weight, block.in_proj.weight, block.skip_proj.weight, block.conv_weight,
             state.windows[place], u, v, self._skip, self.read, self.rows, DIM=cfg.dim, INNER=cfg.gdn_d_inner,
-            TAPS=cfg.gdn_d_conv, W=self.width, WP=wide, EPS=block.norm.eps, OPERAND=self._operand, **tiles,
+            TAPS=cfg.gdn_d_conv, TP=_block(cfg.gdn_d_conv - 1), W=self.width, WP=wide,
+            EPS=block.norm.eps, OPERAND=self._operand, **tiles,
         )  # fmt: skip
         assert block.g_proj is not None
         weights = [block.b_proj.weight, block.c_proj.weight, block.g_proj.weight, block.dt_proj.weight]
@@ -219,19 +229,21 @@ class FusedPass:
         experts.route[(tokens,)](
             self._x, norm, moe.router, moe.bias, self._normed, self._chosen, self._weights, cfg.route_scale,
             DIM=cfg.dim, E=cfg.n_routed_experts, TOP=top, BE=triton.next_power_of_2(cfg.n_routed_experts),
-            BX=triton.next_power_of_2(cfg.dim), BK=256, EPS=1e-6, SOFTMAX=cfg.router_score == "softmax", num_warps=4,
+            BX=_block(cfg.dim), BK=_block(cfg.dim), EPS=1e-6, SOFTMAX=cfg.router_score == "softmax", num_warps=8,
         )  # fmt: skip
         w1, w3, w2 = moe.w1, moe.w3, moe.w2
         s1, s3, s2 = (w1, w3, w2) if shared is None else (shared.w1.weight, shared.w3.weight, shared.w2.weight)
         few = tokens <= _FEW
-        tiles = self._tiles(1 if few else tokens)
+        taken = 1 if few else tokens
         second = tokens * (top + 1) if few else cfg.n_routed_experts + (shared is not None)
-        grid = (second, 1 if few else triton.cdiv(tokens, tiles["BM"]))
         sizes = {"DIM": cfg.dim, "HIDDEN": cfg.moe_inter_dim, "E": cfg.n_routed_experts, "TOP": top, "BY_COPY": few}
         sizes["OPERAND"] = self._operand
+        tiles = self._tiles(taken, cfg.dim)
+        grid = (second, triton.cdiv(taken, tiles["BM"]))
         experts.up[(triton.cdiv(cfg.moe_inter_dim, tiles["BN"]), *grid)](
             self._normed, w1, w3, s1, s3, self._chosen, self._inner, tokens, **sizes, **tiles
         )
+        tiles = self._tiles(taken, cfg.moe_inter_dim)
         experts.down[(triton.cdiv(cfg.dim, tiles["BN"]), *grid)](
             self._inner, w2, s2, self._chosen, self._outer, tokens, **sizes, **tiles
         )

@@ -72,22 +72,7 @@ class Picker:
             if drafts is None
             else [drawn.to(chosen.dtype), chosen, drafts.to(chosen.dtype)]
         )
-        packed = torch.cat(parts, 1).tolist()
-        result = []
-        for row, choice in enumerate(choices):
-            line = packed[row]
-            tokens = []
-            depth = 0 if depths is None else depths[row]
-            for place in range(depth + 1):
-                token = int(line[place])
-                confirmed = place < depth and token == line[2 * width + place]
-                top = tops[row][place] if tops[row] else ()
-                tokens.append(Token(token, line[width + place], confirmed, top))
-                if not confirmed:
-                    break
-            choice.uniforms.skip(len(tokens))
-            result.append(tokens)
-        return result
+        return judged(choices, torch.cat(parts, 1).tolist(), width, depths, tops)
 
     def score(self, job: Job, hidden: Tensor) -> None:
         """Add to a job what the model says of the tokens of its prompt after those just read, `hidden` (n, dim)."""
@@ -127,6 +112,38 @@ class Picker:
             for place, row in enumerate(rows):
                 found[row] = [top[: asked[row]] for top in flat[place * width : (place + 1) * width]]
         return found
+
+
+def judged(
+    choices: Sequence[Choice],
+    lines: Sequence[Sequence[float]],
+    width: int,
+    depths: Sequence[int] | None = None,
+    tops: Sequence[Sequence[tuple[tuple[int, float], ...]]] | None = None,
+) -> list[list[Token]]:
+    """The tokens of each text: the drafts that its draws confirm, and one more. Uses up its random numbers.
+
+    Args:
+        choices: texts, one a row.
+        lines: of each row `width` tokens drawn, their log-probabilities, and `width - 1` drafts.
+        width: places of a row.
+        depths: drafts of each row that count; none if left out.
+        tops: the most likely tokens of each row and place; an empty row has none.
+    """
+    result = []
+    for row, choice in enumerate(choices):
+        line, tokens = lines[row], []
+        depth = 0 if depths is None else depths[row]
+        for place in range(depth + 1):
+            token = int(line[place])
+            confirmed = place < depth and token == line[2 * width + place]
+            top = tops[row][place] if tops is not None and tops[row] else ()
+            tokens.append(Token(token, line[width + place], confirmed, top))
+            if not confirmed:
+                break
+        choice.uniforms.skip(len(tokens))
+        result.append(tokens)
+    return result
 
 
 def draw_dtype(logits: Tensor) -> torch.dtype:

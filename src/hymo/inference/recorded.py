@@ -7,8 +7,10 @@ run one by one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,10 @@ from torch import Tensor
 from hymo.inference.fixed import FixedState
 from hymo.models import HyMo
 
+_BLOCK = 1024
+"""Logits that one program of the drawing kernels looks at."""
+_MARKS = (torch.float32, torch.int32, torch.float32, torch.float64)
+"""Types of what those kernels note of each block."""
 _ROUND = 64
 """Room for tokens comes in multiples of this, so that texts of similar length share recordings."""
 
@@ -32,6 +38,22 @@ def obstacle(model: HyMo) -> str:
     return fused.obstacle(model)
 
 
+class Answer(NamedTuple):
+    """What a pass sends back to the host."""
+
+    received: Tensor
+    """(all rows, 3 width - 1) fp64 on the host: tokens, their log-probabilities, drafts."""
+    event: torch.cuda.Event | None
+    """When it is there."""
+
+    def lines(self) -> list[list[float]]:
+        """The same as lists. The host waits until it is there."""
+        if self.event is not None:
+            self.event.synchronize()
+        found: list[list[float]] = self.received.tolist()
+        return found
+
+
 class Recorded:
     """One recorded pass: its inputs, its outputs, and the command to replay it.
 
@@ -41,37 +63,54 @@ class Recorded:
         rows: rows of the pass, the first of the state.
         width: new tokens of a row; all but the first are drafted by the prediction heads within the pass.
         closed: (V,) -inf for tokens that are never drawn, else 0.
+        draws: whether the pass draws tokens itself, by temperature alone, and keeps the drafts that were right. Else
+            `logits` gives what to draw from, and `keep` must be told.
     """
 
-    def __init__(self, model: HyMo, state: FixedState, rows: int, width: int, closed: Tensor) -> None:
+    def __init__(self, model: HyMo, state: FixedState, rows: int, width: int, closed: Tensor, draws: bool) -> None:
         from hymo.inference.fused import FusedPass
 
-        self._model, self._closed, self.rows, self.width = model, closed, rows, width
+        self._model, self._closed, self.rows, self.width, self.draws = model, closed, rows, width, draws
         self.work = FusedPass(model, state, rows, width)
-        device = closed.device
+        device, cuda = closed.device, closed.device.type == "cuda"
         self.chain = torch.zeros((rows, model.config.dim), dtype=model.embed.weight.dtype, device=device)
         """(rows, dim) hidden states that the first tokens were drawn from; drafts start there."""
-        self.logits = torch.empty(0)
-        """(rows, width, V) of the last replay, closed tokens at -inf."""
-        self._sent = torch.zeros((2, rows), dtype=torch.int64, pin_memory=device.type == "cuda")
-        self._kept = torch.zeros(rows, dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._arrived = torch.zeros((2, rows), dtype=torch.int64, device=device)
+        self.drawn = torch.zeros((rows, width), dtype=torch.int64, device=device)
+        """(rows, width) tokens drawn by the last replay."""
+        self._raw = torch.empty(0)
+        self._packet = torch.zeros((rows, 3 + width), dtype=torch.float64, device=device)
+        self._answer = torch.zeros((rows, 3 * width - 1), dtype=torch.float64, device=device)
+        # Two of each: a pass may be sent before the answer of the one before is read.
+        shapes = [(2, *self._packet.shape), (2, *self._answer.shape)]
+        self._sent, self._received = (torch.zeros(s, dtype=torch.float64, pin_memory=cuda) for s in shapes)
+        self._turn = 0
+        self._kept = torch.zeros(rows, dtype=torch.int32, pin_memory=cuda)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._after: torch.cuda.CUDAGraph | None = None
+        blocks = -(-closed.numel() // _BLOCK)
+        marks = (rows * width, blocks)
+        self._marks = [torch.empty(marks, dtype=d, device=device) for d in _MARKS] if draws else []
 
     @property
-    def tokens(self) -> Tensor:
-        """(rows, width) what the last replay read: the given token, then the drafts."""
-        return self.work.tokens
+    def drafts(self) -> Tensor:
+        """(rows, width - 1) what the last replay drafted."""
+        return self.work.tokens[:, 1:]
 
     @property
     def hidden(self) -> Tensor:
         """(rows, width, dim) after the last replay."""
         return self.work.hidden
 
+    def logits(self, rows: int) -> Tensor:
+        """(rows, width, V) of the last replay, closed tokens at -inf."""
+        raw = self._raw[:rows]
+        cap = self._model.config.logit_softcap
+        wide = raw.to(torch.promote_types(raw.dtype, torch.float32))
+        return (cap * torch.tanh(wide / cap) if cap else wide) + self._closed
+
     def record(self, pool: Any) -> None:
         """Run once without any row, which compiles the kernels and changes no state; record, if there are graphs."""
-        self._arrived.zero_()
+        self._packet.zero_()
         self.work.keep.zero_()
         if self._closed.device.type != "cuda":
             return
@@ -81,30 +120,48 @@ class Recorded:
             self._run()
             self._finish()
         torch.cuda.current_stream().wait_stream(side)
-        self._graph, self._after = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+        graph, after = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             self._run()
-        if self.width > 1:
-            with torch.cuda.graph(self._after, pool=pool, capture_error_mode="thread_local"):
+        if self.width > 1 and not self.draws:
+            with torch.cuda.graph(after, pool=pool, capture_error_mode="thread_local"):
                 self._finish()
+        self._graph, self._after = graph, after
 
-    def replay(self, tokens: Sequence[int], read: Sequence[int], chain: Tensor | None) -> None:
-        """Send the next token of each row, the number of tokens that it reads, and where its drafts start; then run."""
-        count = len(tokens)
-        self._sent.zero_()
-        self._sent[0, :count] = torch.tensor(tokens)
-        self._sent[1, :count] = torch.tensor(read)
-        self._arrived.copy_(self._sent, non_blocking=True)
+    def replay(self, packet: Sequence[Sequence[float]], chain: Tensor | None = None) -> Answer:
+        """Run the pass for the first rows.
+
+        Args:
+            packet: of each row the next token (-1: the one that the last replay drew), how many tokens it reads, its
+                temperature, and `width` uniform numbers.
+            chain: (rows, dim) where drafts start, if there are any.
+
+        Returns:
+            What the pass draws, if it does; the host does not wait for it here.
+        """
+        self._turn = 1 - self._turn
+        sent, received = self._sent[self._turn], self._received[self._turn]
+        sent[len(packet) :] = 0
+        sent[: len(packet)] = torch.tensor(packet, dtype=torch.float64)
+        self._packet.copy_(sent, non_blocking=True)
         if chain is not None:
-            self.chain[:count] = chain
+            self.chain[: len(packet)] = chain
         if self._graph is None:
             self._run()
         else:
             self._graph.replay()
+        if not self.draws:
+            return Answer(received, None)
+        received.copy_(self._answer, non_blocking=True)
+        if not received.is_pinned():
+            return Answer(received, None)
+        event = torch.cuda.Event()
+        event.record()
+        return Answer(received, event)
 
     def keep(self, counts: Sequence[int]) -> None:
         """Of more than one token a row, let each row have read this many."""
-        if self.width == 1:
+        if self.width == 1 or self.draws:
             return
         self._kept.zero_()
         self._kept[: len(counts)] = torch.tensor(counts, dtype=torch.int32)
@@ -115,13 +172,35 @@ class Recorded:
             self._after.replay()
 
     def _run(self) -> None:
-        work, model = self.work, self._model
-        work.tokens[:, 0] = self._arrived[0]
-        work.read.copy_(self._arrived[1])
+        work, packet = self.work, self._packet
+        first = packet[:, 0].to(torch.int64)
+        work.tokens[:, 0] = torch.where(first < 0, self.drawn[:, 0], first)
+        work.read.copy_(packet[:, 1])
         if self.width > 1:
             self._draft()
         work.run()
-        self.logits = model.logits(work.hidden) + self._closed
+        self._raw = F.linear(work.hidden, self._model.output_weight)
+        if self.draws:
+            self._draw()
+            self._answer[:, 2 * self.width :] = self.drafts
+            self._finish()
+
+    def _draw(self) -> None:
+        from hymo.kernels import triton_draw
+
+        raw, width, vocabulary = self._raw, self.width, self._raw.shape[-1]
+        temperatures, uniforms = self._packet[:, 2].contiguous(), self._packet[:, 3:].contiguous()
+        blocks, cap = self._marks[0].shape[1], float(self._model.config.logit_softcap)
+        triton_draw.tally[(blocks, self.rows * width)](
+            raw, self._closed, temperatures, *self._marks, vocabulary, width, BLOCK=_BLOCK, CAP=cap
+        )
+        triton_draw.draw[(self.rows * width,)](
+            raw, self._closed, temperatures, uniforms, *self._marks, self.drawn, self._answer, vocabulary, width,
+            self._answer.stride(0), BLOCKS=blocks, BB=1 << (blocks - 1).bit_length(), BLOCK=_BLOCK, CAP=cap,
+        )  # fmt: skip
+        if width > 1:
+            work = self.work
+            triton_draw.accept[(self.rows,)](self.drawn, work.tokens, work.read, work.keep, W=width, num_warps=1)
 
     def _finish(self) -> None:
         if self.width > 1:
@@ -152,7 +231,7 @@ class Recorder:
         self.state: FixedState | None = None
         self.room = 0
         """Tokens that a row of the state has room for."""
-        self._passes: dict[tuple[int, int], Recorded] = {}
+        self._passes: dict[tuple[int, int, bool], Recorded] = {}
         self._pool = torch.cuda.graph_pool_handle() if closed.is_cuda else None
 
     def make_room(self, rows: int, longest: int, extra: int, slots: int, budget: int, held: int) -> FixedState:
@@ -176,13 +255,56 @@ class Recorder:
         self.state, self.room = new, tokens + extra
         return new
 
-    def of(self, rows: int, width: int) -> Recorded:
-        """The pass for so many rows (at least) and tokens; recorded if it is new."""
+    def of(self, rows: int, width: int, draws: bool) -> Recorded:
+        """The pass for so many rows (at least) and tokens; recorded if it is new. `draws`: as in `Recorded`."""
         assert self.state is not None
         bucket = min(1 << (rows - 1).bit_length(), self.state.batch_size)
-        found = self._passes.get((bucket, width))
+        found = self._passes.get((bucket, width, draws))
         if found is None:
-            found = Recorded(self._model, self.state, bucket, width, self._closed)
+            found = Recorded(self._model, self.state, bucket, width, self._closed, draws)
             found.record(self._pool)
-            self._passes[bucket, width] = found
+            self._passes[bucket, width, draws] = found
         return found
+
+
+class Recorders:
+    """Recorders of one model that no scheduler uses at the moment, so that what is recorded serves again.
+
+    Args:
+        model: in evaluation mode; its weights must stay as they are.
+    """
+
+    def __init__(self, model: HyMo) -> None:
+        self._model = model
+        self._spare: list[Recorder] = []
+        self.failed = False
+        """Whether recording failed once: then nothing is recorded any more."""
+
+    def take(self, closed: Tensor) -> Recorder:
+        """A recorder to use alone, for models with these closed tokens, bool (V,)."""
+        return self._spare.pop() if self._spare else Recorder(self._model, closed)
+
+    def give(self, recorder: Recorder) -> None:
+        """Bring a recorder back."""
+        self._spare.append(recorder)
+
+    def fail(self, error: Exception) -> None:
+        """Give recording up, and say why."""
+        self.failed = True
+        self._spare.clear()
+        reason = str(error).strip().splitlines()
+        _fall_back(f"{type(error).__name__}: {reason[0] if reason else 'no reason given'}")
+
+    @classmethod
+    def of(cls, model: HyMo) -> Recorders | None:
+        """Recorders of a model, or None where its passes cannot be recorded; on a GPU that is said once."""
+        why = obstacle(model)
+        if why and model.embed.weight.is_cuda:
+            _fall_back(why)
+        return None if why else cls(model)
+
+
+@lru_cache(maxsize=64)
+def _fall_back(why: str) -> None:
+    """Warn of a fallback; cached, so once for each reason."""
+    warnings.warn(f"decoding runs kernel by kernel, without CUDA graphs: {why}", stacklevel=4)

@@ -105,11 +105,11 @@ class Uniforms:
         self._source = random.Random(None if seed is None else f"{seed}/{index}")
         self._ahead: deque[float] = deque()
 
-    def peek(self, count: int) -> list[float]:
-        """The next `count` numbers in [0, 1), which stay the next ones."""
-        while len(self._ahead) < count:
+    def peek(self, count: int, after: int = 0) -> list[float]:
+        """`count` numbers in [0, 1) behind the next `after`; all stay where they are."""
+        while len(self._ahead) < after + count:
             self._ahead.append(self._source.random())
-        return [self._ahead[i] for i in range(count)]
+        return [self._ahead[after + i] for i in range(count)]
 
     def skip(self, count: int) -> None:
         """Use up `count` numbers."""

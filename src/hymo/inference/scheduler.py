@@ -27,6 +27,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,9 +36,10 @@ from hymo.core.errors import UsageError
 from hymo.data.tokenizer import Tokenizer
 from hymo.inference.choice import Choice, Job
 from hymo.inference.drafting import Costs
-from hymo.inference.picking import Picker
-from hymo.inference.recorded import Recorder
+from hymo.inference.picking import Picker, judged
+from hymo.inference.recorded import Answer, Recorded, Recorder, Recorders
 from hymo.inference.request import Request, Token
+from hymo.inference.text import TokenBytes
 from hymo.models import DecodeState, HyMo
 
 CHUNK = 512
@@ -55,8 +57,7 @@ class Scheduler:
             waits. `slots` full contexts unless given.
         chunk: most tokens of prompts that one step reads.
         costs: measured times of passes, to share between schedulers of one model.
-        recorders: recorded passes that no scheduler of the model uses at the moment, to share likewise; None runs every
-            pass as written.
+        recorders: recorded passes, to share likewise; None runs every pass as written.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Scheduler:
         token_budget: int | None = None,
         chunk: int = CHUNK,
         costs: Costs | None = None,
-        recorders: list[Recorder] | None = None,
+        recorders: Recorders | None = None,
     ) -> None:
         self.context = model.rope_gdn.positions
         for name, value in (("slots", slots), ("token_budget", token_budget), ("chunk", chunk)):
@@ -80,10 +81,12 @@ class Scheduler:
         self._model, self._tokenizer = model, tokenizer
         self._heads = model.config.mtp_depth
         self._costs = Costs() if costs is None else costs
+        self._bytes_of = TokenBytes(tokenizer)
         self._picker = Picker(model, tokenizer)
         self._state: DecodeState | None = None
         self._recorders = recorders
         self._recorder: Recorder | None = None
+        self._flight: _Flight | None = None
         self._rows: list[Choice] = []
         self._running = 0
         self._longest = 0
@@ -111,7 +114,7 @@ class Scheduler:
             UsageError: it cannot be done, whatever the load: nothing is queued.
         """
         self.check(request)
-        job = Job(request, self._tokenizer, self._heads)
+        job = Job(request, self._tokenizer, self._heads, self._bytes_of)
         self.waiting.append(job)
         return job
 
@@ -176,11 +179,9 @@ class Scheduler:
 
     def _make_room(self, rows: int, longest: int) -> None:
         """Room for some rows of some tokens: twice as many rows as before while the budget lasts, no more tokens."""
-        if self._recorders is not None:
-            if self._recorder is None:
-                self._recorder = (
-                    self._recorders.pop() if self._recorders else Recorder(self._model, self._picker.closed)
-                )
+        if self._state is None and self._recorders is not None and not self._recorders.failed:
+            self._recorder = self._recorders.take(self._picker.closed)
+        if self._recorder is not None:
             held = len(self._rows)
             self._state = self._recorder.make_room(rows, longest, self._heads, self.slots, self.token_budget, held)
             self._longest = self._recorder.room - self._heads
@@ -209,8 +210,8 @@ class Scheduler:
         if not self._rows:
             self._state = None
             if self._recorder is not None and self._recorders is not None:
-                self._recorders.append(self._recorder)
-                self._recorder = None
+                self._recorders.give(self._recorder)
+                self._recorder = self._flight = None
             return
         if self._recorder is not None:
             return
@@ -297,21 +298,28 @@ class Scheduler:
     def _decode(self) -> list[Choice]:
         """One pass over all texts that generate."""
         began = time.perf_counter()
-        choices = self._rows[: self._running]
-        seconds = self._costs.of(len(choices), self._heads)
-        depths = [choice.depth(seconds) for choice in choices]
-        run = self._run_recorded if self._recorder is not None else self._run_written
-        drawn, hidden = run(choices, depths)
-        for row, (choice, tokens) in enumerate(zip(choices, drawn, strict=True)):
+        ran = self._run_written() if self._recorder is None else self._run_recorded()
+        going = []
+        for row, (choice, tokens) in enumerate(zip(ran.choices, ran.drawn, strict=True)):
+            if choice.finished:  # while the pass was under way
+                continue
             if choice.speculation is not None:
-                choice.hidden = hidden[row, len(tokens) - 1]
-                choice.speculation.note(depths[row], len(tokens) - 1)
+                choice.hidden = ran.hidden[row, len(tokens) - 1]
+                choice.speculation.note(ran.depths[row], len(tokens) - 1)
             _push(choice, tokens)
-        self._costs.note(len(choices), max(depths), time.perf_counter() - began)
-        return choices
+            going.append(choice)
+        self._costs.note(len(ran.choices), max(ran.depths), time.perf_counter() - began)
+        return going
 
-    def _run_written(self, choices: Sequence[Choice], depths: Sequence[int]) -> tuple[list[list[Token]], Tensor]:
-        """Draft, read and draw: the tokens of each text, and the hidden states (rows, width, dim)."""
+    def _depths(self, choices: Sequence[Choice]) -> list[int]:
+        """Drafts of each text in the next pass."""
+        seconds = self._costs.of(len(choices), self._heads)
+        return [choice.depth(seconds) for choice in choices]
+
+    def _run_written(self) -> _Pass:
+        """Draft, read and draw, as the model is written."""
+        choices = self._rows[: self._running]
+        depths = self._depths(choices)
         deepest = max(depths)
         tokens = torch.tensor([[choice.pending] for choice in choices], device=self._device)
         drafts = self._draft(_hidden(choices), tokens[:, 0], deepest) if deepest else None
@@ -322,19 +330,57 @@ class Scheduler:
         if deepest:
             part.rollback(torch.tensor([len(tokens) for tokens in drawn], device=self._device))
         self._pool.put(0, part)
-        return drawn, states
+        return _Pass(choices, depths, drawn, states)
 
-    def _run_recorded(self, choices: Sequence[Choice], depths: Sequence[int]) -> tuple[list[list[Token]], Tensor]:
-        """The same by a recorded pass."""
+    def _run_recorded(self) -> _Pass:
+        """The same by a recorded pass; as written if none can be recorded after all.
+
+        Where tokens are drawn within the pass and nothing is drafted, the next pass is sent before the answer of this
+        one is read: the device works while the host looks at the texts. For a text that ends there it was in vain.
+        """
+        choices = self._rows[: self._running]
+        flight, self._flight = self._flight, None
+        if flight is None:
+            depths = self._depths(choices)
+            simple = all(choice.simple for choice in choices)
+            work = self._recorded(len(choices), max(depths) + 1, simple)
+            if work is None:
+                return self._run_written()
+            flight = _Flight(work, choices, depths, self._send(work, choices, depths))
+        work, depths, count = flight.work, flight.depths, len(flight.choices)
+        if not work.draws:
+            drafts = work.drafts[:count] if work.width > 1 else None
+            drawn = self._picker.pick(choices, work.logits(count), drafts, depths)
+            work.keep([len(tokens) for tokens in drawn])
+            return _Pass(choices, depths, drawn, work.hidden)
+        if flight.choices == choices and all(choice.lasts for choice in choices):
+            self._flight = _Flight(work, choices, depths, self._send(work, choices, depths, ahead=1))
+        drawn = judged(flight.choices, flight.answer.lines(), work.width, depths)
+        return _Pass(flight.choices, depths, drawn, work.hidden)
+
+    def _recorded(self, rows: int, width: int, draws: bool) -> Recorded | None:
         assert self._recorder is not None
-        deepest, count = max(depths), len(choices)
-        work = self._recorder.of(count, deepest + 1)
-        chain = _hidden(choices) if deepest else None
-        work.replay([choice.pending for choice in choices], [depth + 1 for depth in depths], chain)
-        drafts = work.tokens[:count, 1:] if deepest else None
-        drawn = self._picker.pick(choices, work.logits[:count], drafts, depths)
-        work.keep([len(tokens) for tokens in drawn])
-        return drawn, work.hidden
+        assert self._recorders is not None
+        try:
+            return self._recorder.of(rows, width, draws)
+        except Exception as error:  # compiling and recording fail in many ways: none is a reason to end the texts
+            self._recorders.fail(error)
+            self._recorder = None
+            self._state = DecodeState(self._pool.lengths, self._pool.layers)
+            return None
+
+    def _send(self, work: Recorded, choices: Sequence[Choice], depths: Sequence[int], ahead: int = 0) -> Answer:
+        """Start a pass; `ahead` of its texts' last tokens, it goes on from those that the pass before draws."""
+        packet = [
+            [
+                -1 if ahead else choice.pending,
+                depth + 1,
+                choice.rule.temperature,
+                *choice.uniforms.peek(work.width, ahead),
+            ]
+            for choice, depth in zip(choices, depths, strict=True)
+        ]
+        return work.replay(packet, _hidden(choices) if work.width > 1 else None)
 
     def _draft(self, hidden: Tensor, last: Tensor, depth: int) -> Tensor:
         """The most likely next tokens by the chain of prediction heads, (rows, depth)."""
@@ -360,6 +406,25 @@ class Scheduler:
         self._rows = [self._rows[source] for source in moves]
         self._running = len(order)
         self._give_back()
+
+
+class _Pass(NamedTuple):
+    """What a pass gave."""
+
+    choices: list[Choice]
+    depths: list[int]
+    drawn: list[list[Token]]
+    hidden: Tensor
+    """(rows, width, dim)."""
+
+
+class _Flight(NamedTuple):
+    """A recorded pass that runs."""
+
+    work: Recorded
+    choices: list[Choice]
+    depths: list[int]
+    answer: Answer
 
 
 def _hidden(choices: Sequence[Choice]) -> Tensor:

@@ -19,26 +19,50 @@ def product(
     K: tl.constexpr, EPS: tl.constexpr, NORM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """Rows m of x (M, K), normed if asked for, times rows n of w (N, K): fp32 (BM, BN)."""
-    total = tl.zeros((BM, BN), tl.float32)
-    square = tl.zeros((BM,), tl.float32)
-    for start in range(0, K, BK):
-        k = start + tl.arange(0, BK)
-        row = live[:, None]
-        column = (n < limit)[:, None]
-        if K % BK != 0:
-            row = row & (k < K)[None, :]
-            column = column & (k < K)[None, :]
-        weights = tl.load(w + n[:, None] * K + k[None, :], mask=column, other=0.0)
-        values = tl.load(x + m[:, None] * x_m + k[None, :], mask=row, other=0.0)
+    """Rows m of x (M, K), normed if asked for, times rows n of w (N, K): fp32 (BM, BN).
+
+    One row (BM = 1) goes without matrix units, in a loop that is unrolled: all weights are on their way at once.
+    """
+    if BM == 1:
+        parts = tl.zeros((BN, BK), tl.float32)
+        squares = tl.zeros((1, BK), tl.float32)
+        for start in tl.static_range(0, K, BK):
+            k = start + tl.arange(0, BK)
+            row = live[:, None]
+            column = (n < limit)[:, None]
+            if K % BK != 0:
+                row = row & (k < K)[None, :]
+                column = column & (k < K)[None, :]
+            weights = tl.load(w + n[:, None] * K + k[None, :], mask=column, other=0.0).to(tl.float32)
+            values = tl.load(x + m[:, None] * x_m + k[None, :], mask=row, other=0.0).to(tl.float32)
+            if NORM:
+                squares += values * values
+                values *= tl.load(norm + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
+            parts += weights * values
+        result = tl.sum(parts, 1)[None, :]
         if NORM:
-            wide = values.to(tl.float32)
-            square += tl.sum(wide * wide, 1)
-            values = wide * tl.load(norm + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
-        total += dot(values, tl.trans(weights), OPERAND)
-    if NORM:
-        total *= tl.rsqrt(square / K + EPS)[:, None]
-    return total
+            result *= tl.rsqrt(tl.sum(squares, 1) / K + EPS)[:, None]
+    else:
+        total = tl.zeros((BM, BN), tl.float32)
+        square = tl.zeros((BM,), tl.float32)
+        for start in range(0, K, BK):
+            k = start + tl.arange(0, BK)
+            row = live[:, None]
+            column = (n < limit)[:, None]
+            if K % BK != 0:
+                row = row & (k < K)[None, :]
+                column = column & (k < K)[None, :]
+            weights = tl.load(w + n[:, None] * K + k[None, :], mask=column, other=0.0)
+            values = tl.load(x + m[:, None] * x_m + k[None, :], mask=row, other=0.0)
+            if NORM:
+                wide = values.to(tl.float32)
+                square += tl.sum(wide * wide, 1)
+                values = wide * tl.load(norm + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
+            total += dot(values, tl.trans(weights), OPERAND)
+        result = total
+        if NORM:
+            result *= tl.rsqrt(square / K + EPS)[:, None]
+    return result
 
 
 @triton.jit
@@ -89,7 +113,8 @@ def project(
 @triton.jit
 def enter(
     x, norm, w_in, w_skip, taps, window, u, v, skip, read, ROWS,
-    DIM: tl.constexpr, INNER: tl.constexpr, TAPS: tl.constexpr, W: tl.constexpr, WP: tl.constexpr, EPS: tl.constexpr,
+    DIM: tl.constexpr, INNER: tl.constexpr, TAPS: tl.constexpr, TP: tl.constexpr, W: tl.constexpr, WP: tl.constexpr,
+    EPS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
     """v = silu(conv(in_proj(norm(x)))) (tokens, INNER) and skip = skip_proj(norm(x)) (tokens, DIM).
@@ -106,24 +131,27 @@ def enter(
     if program < blocks:
         n = program * BN + tl.arange(0, BN)
         inside = live[:, None] & (n < INNER)[None, :]
+        at = row[:, None] * ((TAPS - 1) * INNER) + n[None, :]
+        if W == 1:  # the window comes while the product is formed
+            j = tl.arange(0, TP)
+            held = inside[:, None, :] & (j < TAPS - 1)[None, :, None]
+            places = window + at[:, None, :] + j[None, :, None] * INNER
+            old = tl.load(places, mask=held, other=0.0)
+            weight = tl.load(
+                taps + n[None, :] * TAPS + j[:, None],
+                mask=(n < INNER)[None, :] & (j < TAPS - 1)[:, None],
+                other=0.0,
+            )
+            fresh = tl.load(read + row, mask=live, other=0) > 0
+        tap = tl.load(taps + n * TAPS + TAPS - 1, mask=n < INNER, other=0.0).to(tl.float32)
         result = product(x, DIM, norm, w_in, m, live, n, INNER, DIM, EPS, True, BM, BN, BK, OPERAND)
         value = result.to(window.dtype.element_ty)
-        at = row[:, None] * ((TAPS - 1) * INNER) + n[None, :]
-        tap = tl.load(taps + n * TAPS + TAPS - 1, mask=n < INNER, other=0.0).to(tl.float32)
         total = value.to(tl.float32) * tap[None, :]
         if W == 1:
-            fresh = inside & (tl.load(read + row, mask=live, other=0) > 0)[:, None]
-            for back in tl.static_range(1, TAPS):
-                old = tl.load(window + at + (TAPS - 1 - back) * INNER, mask=inside, other=0.0)
-                tap = tl.load(taps + n * TAPS + TAPS - 1 - back, mask=n < INNER, other=0.0).to(tl.float32)
-                total += old.to(tl.float32) * tap[None, :]
+            total += tl.sum(old.to(tl.float32) * weight.to(tl.float32)[None, :, :], 1)
             tl.debug_barrier()  # a value may be held by several threads: all have read before one writes
-            for place_ in tl.static_range(0, TAPS - 2):
-                old = tl.load(window + at + (place_ + 1) * INNER, mask=inside, other=0.0)
-                tl.debug_barrier()
-                tl.store(window + at + place_ * INNER, old, mask=fresh)
-                tl.debug_barrier()
-            tl.store(window + at + (TAPS - 2) * INNER, value, mask=fresh)
+            tl.store(places - INNER, old, mask=held & (j > 0)[None, :, None] & fresh[:, None, None])
+            tl.store(window + at + (TAPS - 2) * INNER, value, mask=inside & fresh[:, None])
         else:
             tl.store(u + m[:, None] * INNER + n[None, :], value, mask=inside)
             tl.debug_barrier()  # the other tokens of the row lie with other threads

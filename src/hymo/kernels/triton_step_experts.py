@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hymo.kernels.triton_common import dot
+from hymo.kernels.triton_step import product
 
 
 @triton.jit
@@ -91,22 +91,9 @@ def up(
         else:
             first = s1 + expert.to(tl.int64) * 0
             second = s3 + expert.to(tl.int64) * 0
-        a = tl.zeros((BM, BN), tl.float32)
-        b = tl.zeros((BM, BN), tl.float32)
         live = copy >= 0
-        for start in range(0, DIM, BK):
-            k = start + tl.arange(0, BK)
-            row = live[:, None]
-            column = (n < HIDDEN)[:, None]
-            if DIM % BK != 0:
-                row = row & (k < DIM)[None, :]
-                column = column & (k < DIM)[None, :]
-            at = n[:, None] * DIM + k[None, :]
-            one = tl.load(first + at, mask=column, other=0.0)
-            two = tl.load(second + at, mask=column, other=0.0)
-            values = tl.load(h + m[:, None] * DIM + k[None, :], mask=row, other=0.0)
-            a += dot(values, tl.trans(one), OPERAND)
-            b += dot(values, tl.trans(two), OPERAND)
+        a = product(h, DIM, h, first, m, live, n, HIDDEN, DIM, 0.0, False, BM, BN, BK, OPERAND)
+        b = product(h, DIM, h, second, m, live, n, HIDDEN, DIM, 0.0, False, BM, BN, BK, OPERAND)
         result = a * tl.sigmoid(a) * b
         mask = live[:, None] & (n < HIDDEN)[None, :]
         tl.store(out + copy[:, None] * HIDDEN + n[None, :], result.to(out.dtype.element_ty), mask=mask)
@@ -126,18 +113,8 @@ def down(
             w = w2 + expert.to(tl.int64) * (HIDDEN * DIM)
         else:
             w = s2 + expert.to(tl.int64) * 0
-        total = tl.zeros((BM, BN), tl.float32)
         live = copy >= 0
-        for start in range(0, HIDDEN, BK):
-            k = start + tl.arange(0, BK)
-            row = live[:, None]
-            column = (n < DIM)[:, None]
-            if HIDDEN % BK != 0:
-                row = row & (k < HIDDEN)[None, :]
-                column = column & (k < HIDDEN)[None, :]
-            weights = tl.load(w + n[:, None] * HIDDEN + k[None, :], mask=column, other=0.0)
-            values = tl.load(h + copy[:, None] * HIDDEN + k[None, :], mask=row, other=0.0)
-            total += dot(values, tl.trans(weights), OPERAND)
+        total = product(h, HIDDEN, h, w, copy, live, n, DIM, HIDDEN, 0.0, False, BM, BN, BK, OPERAND)
         mask = live[:, None] & (n < DIM)[None, :]
         tl.store(out + copy[:, None] * DIM + n[None, :], total.to(out.dtype.element_ty), mask=mask)
 
