@@ -17,7 +17,7 @@ from hymo.inference.packaged import checkpoint_path
 from hymo.inference.recorded import Recorders
 from hymo.inference.request import Chunk, Drafts, Generation, Request
 from hymo.inference.sampling import Sampling
-from hymo.inference.scheduler import CHUNK, Scheduler
+from hymo.inference.scheduler import Scheduler
 from hymo.models import HyMo
 from hymo.models.checkpoint import load_model
 
@@ -112,7 +112,7 @@ class Engine:
         """Most tokens that the context leaves for a continuation."""
         return self.context - len(self.encode(prompt))
 
-    def scheduler(self, slots: int = 16, token_budget: int | None = None, chunk: int = CHUNK) -> Scheduler:
+    def scheduler(self, slots: int = 16, token_budget: int | None = None, chunk: int | None = None) -> Scheduler:
         """A batch of its own to submit requests to; arguments as there."""
         return Scheduler(self.model, self.tokenizer, slots, token_budget, chunk, self._costs, self._recorders)
 

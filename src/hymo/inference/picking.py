@@ -13,6 +13,9 @@ from hymo.inference.request import Scored, Token
 from hymo.inference.sampling import Sampling
 from hymo.models import HyMo
 
+_SCORED = 1024
+"""Tokens of a prompt whose logits are formed at once."""
+
 
 class Picker:
     """Draws tokens for rows of a batch."""
@@ -82,12 +85,14 @@ class Picker:
         following = prompt[job.read + 1 : job.read + 1 + len(hidden)]
         if not following:
             return
-        logprobs = torch.log_softmax(self._model.logits(hidden[: len(following)]), -1)
-        ids = torch.tensor(following, device=logprobs.device)
-        values = logprobs.gather(-1, ids[:, None])[:, 0].tolist()
-        tops = _top(logprobs[:, : self._vocab_size], alternatives)  # rows behind are no tokens
-        for place, token in enumerate(following):
-            job.scored.append(Scored(token, values[place], tops[place][:alternatives] if tops else ()))
+        for start in range(0, len(following), _SCORED):  # a long prompt's logits at once would take gigabytes
+            part = following[start : start + _SCORED]
+            logprobs = torch.log_softmax(self._model.logits(hidden[start : start + len(part)]), -1)
+            ids = torch.tensor(part, device=logprobs.device)
+            values = logprobs.gather(-1, ids[:, None])[:, 0].tolist()
+            tops = _top(logprobs[:, : self._vocab_size], alternatives)  # rows behind are no tokens
+            for place, token in enumerate(part):
+                job.scored.append(Scored(token, values[place], tops[place][:alternatives] if tops else ()))
 
     def _seen(self, choices: Sequence[Choice], drafts: Tensor | None, width: int) -> Tensor | None:
         """bool (rows, width, V): tokens seen before each place, the drafts before it included."""

@@ -42,8 +42,8 @@ from hymo.inference.request import Request, Token
 from hymo.inference.text import TokenBytes
 from hymo.models import DecodeState, HyMo
 
-CHUNK = 512
-"""Tokens of prompts in one step unless told otherwise."""
+CHUNK, CHUNK_CUDA = 512, 16_384
+"""Tokens of prompts in one step unless told otherwise: about as long as it takes to give some texts some tokens."""
 
 
 class Scheduler:
@@ -66,7 +66,7 @@ class Scheduler:
         tokenizer: Tokenizer,
         slots: int = 16,
         token_budget: int | None = None,
-        chunk: int = CHUNK,
+        chunk: int | None = None,
         costs: Costs | None = None,
         recorders: Recorders | None = None,
     ) -> None:
@@ -74,6 +74,8 @@ class Scheduler:
         for name, value in (("slots", slots), ("token_budget", token_budget), ("chunk", chunk)):
             if value is not None and value < 1:
                 raise UsageError(f"{name}: must be at least 1, not {value}.")
+        if chunk is None:
+            chunk = CHUNK_CUDA if model.embed.weight.is_cuda else CHUNK
         self.slots, self.chunk = slots, chunk
         self.token_budget = slots * self.context if token_budget is None else token_budget
         self.waiting: deque[Job] = deque()

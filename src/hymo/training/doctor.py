@@ -16,8 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from hymo.core.version import VERSION
-from hymo.kernels.dispatch import kernel_report
-from hymo.training.device import NO_EFFECT
+from hymo.kernels.dispatch import kernel_report, machine_obstacle
 
 EXTRAS = (
     ("zstandard", "zstandard", "reading .zst files in `hymo data prepare`"),
@@ -116,8 +115,11 @@ def compilation() -> FastPath:
 
 
 def cuda_graphs() -> FastPath:
-    """Captured graphs of the attention part (training.cuda_graphs_mla)."""
-    return FastPath("CUDA graphs", False, _no_cuda() or f"{NO_EFFECT}; training.cuda_graphs_mla changes nothing")
+    """Captured graphs: of decoding passes; not of the training step (training.cuda_graphs_mla)."""
+    name = "CUDA graphs"
+    if reason := _no_cuda() or machine_obstacle(torch.device("cuda")):
+        return FastPath(name, False, reason)
+    return FastPath(name, True, "decoding passes of generate and serve; training.cuda_graphs_mla changes nothing")
 
 
 def bfloat16() -> FastPath:
