@@ -24,12 +24,13 @@ from environment import environment
 from hymo.core.accounting import cache_bytes, count_parameters, state_bytes
 from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer
-from hymo.inference import Engine, Request, Sampling, Scheduler, Token
+from hymo.inference import Engine, Request, Sampling
 from hymo.inference.bench import bench_decode
+from hymo.inference.recorded import Recorded
 from hymo.models import build_hymo
 
 Row = dict[str, Any]
-CONTEXT, NEW = 128, 512
+CONTEXT, NEW = 128, 256
 LONG = 32_768
 
 
@@ -58,14 +59,11 @@ def decode(
     new: int,
     drafts: int = 0,
     temperature: float = 1.0,
-    prepare: Callable[[Scheduler], None] | None = None,
 ) -> Row:
     """Time generation after the first token."""
 
     def run(stop_after: int | None) -> tuple[float, int, int, float, list[Any]]:
         scheduler = engine.scheduler(slots=batch)
-        if prepare is not None:
-            prepare(scheduler)
         rule = [Sampling(seed=place, temperature=temperature) for place in range(batch)]
         requests = [Request(p, new, r, speculative=drafts) for p, r in zip(prompts(batch, CONTEXT), rule, strict=True)]
         jobs = [scheduler.submit(request) for request in requests]
@@ -102,7 +100,7 @@ def decode(
 
 def plain(engine: Engine) -> list[Row]:
     rows = []
-    for batch, temperature in ((1, 1.0), (1, 0.0), (4, 1.0), (16, 1.0), (64, 1.0), (64, 0.0)):
+    for batch, temperature in ((1, 1.0), (64, 1.0), (1, 0.0), (64, 0.0)):
         rows.append(named(decode(engine, batch, NEW, temperature=temperature)))
     return rows
 
@@ -114,9 +112,9 @@ def eager(_: Engine) -> list[Row]:
 
 def prompt(engine: Engine) -> list[Row]:
     rows = []
-    for length, chunk in ((LONG, 8192), (LONG, LONG), (4096, 8192)):
+    for length, chunk in ((LONG, LONG), (LONG, 16_384), (4096, 16_384)):
         rates = []
-        for _ in range(4):
+        for _ in range(3):
             scheduler = engine.scheduler(slots=1, chunk=chunk)
             scheduler.submit(Request(prompts(1, length)[0], 1, Sampling(seed=0)))
             torch.cuda.synchronize()
@@ -148,7 +146,7 @@ def memory(engine: Engine) -> list[Row]:
 def demo(_: Engine) -> list[Row]:
     """The packaged model: 1.9 M parameters, trained; prompts from its held-out text."""
     rows = []
-    for timing in bench_decode("demo", "cuda", "bfloat16", (1, 16), CONTEXT, 512, (False, 1, 2)):
+    for timing in bench_decode("demo", "cuda", "bfloat16", (1,), CONTEXT, 512, (False, 2)):
         row = {**timing.to_dict(), "impl": "hymo"}
         if timing.phase == "decode":
             rows.append(row)
@@ -156,33 +154,25 @@ def demo(_: Engine) -> list[Row]:
 
 
 def forced(engine: Engine, acceptance: Sequence[float]) -> list[Row]:
-    """Drafts judged as usual, and kept by chance as often as `acceptance` says."""
-    rows = []
-    for batch in (1, 64):
-        for depth in range(1, len(acceptance) + 1):
-            row = decode(engine, batch, NEW, depth, prepare=lambda scheduler: keep_by_chance(scheduler, acceptance))
+    """Drafts made and judged as usual, then kept by chance as often as `acceptance` says; that costs some launches."""
+    rows, judge = [], Recorded._accept
+
+    def by_chance(work: Recorded) -> None:
+        for place in range(work.width - 1):
+            kept = work._packet[:, 3 + place] < acceptance[place]
+            work.drawn[:, place] = torch.where(kept, work.work.tokens[:, place + 1], work.drawn[:, place])
+            work._answer[:, place] = work.drawn[:, place]
+        judge(work)
+
+    Recorded._accept = by_chance  # type: ignore[method-assign]
+    try:
+        own = Engine(engine.model, engine.tokenizer)
+        for batch, depth in ((1, len(acceptance)), (1, 1), (16, len(acceptance))):
+            row = decode(own, batch, NEW, depth)
             rows.append(named({**row, "forced": list(acceptance[:depth])}))
+    finally:
+        Recorded._accept = judge  # type: ignore[method-assign]
     return rows
-
-
-def keep_by_chance(scheduler: Scheduler, acceptance: Sequence[float]) -> None:
-    picker, chance = scheduler._picker, torch.Generator().manual_seed(0)
-    judged = picker.pick
-
-    def pick(choices: Any, logits: Any, drafts: Any = None, depths: Any = None) -> list[list[Token]]:
-        drawn = judged(choices, logits, drafts, depths)
-        if drafts is None:
-            return drawn
-        lots = torch.rand((len(choices), len(acceptance)), generator=chance).tolist()
-        result = []
-        for row, tokens in enumerate(drawn):
-            kept = 0
-            while kept < depths[row] and lots[row][kept] < acceptance[kept]:
-                kept += 1
-            result.append([Token(70, -1.0, place < kept) for place in range(kept + 1)] if kept else tokens[:1])
-        return result
-
-    picker.pick = pick  # type: ignore[method-assign]
 
 
 def breakdown(engine: Engine) -> list[Row]:
@@ -190,7 +180,7 @@ def breakdown(engine: Engine) -> list[Row]:
     from torch.profiler import ProfilerActivity, profile
 
     rows = []
-    for batch, drafts in ((1, 0), (64, 0), (1, 2)):
+    for batch, drafts in ((1, 0), (64, 0)):
         scheduler = engine.scheduler(slots=batch)
         for place, p in enumerate(prompts(batch, CONTEXT)):
             scheduler.submit(Request(p, NEW, Sampling(seed=place), speculative=drafts))
@@ -228,7 +218,7 @@ KINDS = {
     "enter": "gdn: norm, projection, convolution", "project": "projections", "recur": "gdn: recurrence",
     "commit": "gdn: states of kept drafts", "store": "mla: cache", "attend": "mla: attention",
     "gather": "mla: values", "route": "experts: routing", "up": "experts: up", "down": "experts: down",
-    "join": "experts: sum",
+    "join": "experts: sum", "tally": "softmax and draw", "draw": "softmax and draw", "accept": "softmax and draw",
 }  # fmt: skip
 
 
@@ -241,7 +231,7 @@ def kind(name: str) -> str:
         return "output head"
     if "memcpy" in lower or "memset" in lower:
         return "copies"
-    return "softmax, draw and the rest"
+    return "the rest"
 
 
 def hf(_: Engine) -> list[Row]:

@@ -84,6 +84,9 @@ class Recorded:
         shapes = [(2, *self._packet.shape), (2, *self._answer.shape)]
         self._sent, self._received = (torch.zeros(s, dtype=torch.float64, pin_memory=cuda) for s in shapes)
         self._turn = 0
+        self._cold = torch.zeros(rows, dtype=torch.float64, device=device)  # temperature 0: the most likely token
+        self._guess = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._unused = torch.zeros((rows, 2), dtype=torch.float64, device=device)
         self._kept = torch.zeros(rows, dtype=torch.int32, pin_memory=cuda)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._after: torch.cuda.CUDAGraph | None = None
@@ -186,34 +189,51 @@ class Recorded:
             self._finish()
 
     def _draw(self) -> None:
+        packet = self._packet
+        temperatures, uniforms = packet[:, 2].contiguous(), packet[:, 3:].contiguous()
+        self._pick(self._raw, temperatures, uniforms, self.width, self.drawn, self._answer)
+        if self.width > 1:
+            self._accept()
+
+    def _accept(self) -> None:
+        """Count what each row keeps: its token, and its drafts up to the first that differs from what was drawn."""
         from hymo.kernels import triton_draw
 
-        raw, width, vocabulary = self._raw, self.width, self._raw.shape[-1]
-        temperatures, uniforms = self._packet[:, 2].contiguous(), self._packet[:, 3:].contiguous()
+        work, rows = self.work, (self.rows,)
+        triton_draw.accept[rows](self.drawn, work.tokens, work.read, work.keep, W=self.width, num_warps=1)
+
+    def _pick(
+        self, raw: Tensor, temperatures: Tensor, uniforms: Tensor, width: int, tokens: Tensor, answer: Tensor
+    ) -> None:
+        """Draw a token from each of the raw logits, `width` places a row."""
+        from hymo.kernels import triton_draw
+
+        vocabulary = raw.shape[-1]
         blocks, cap = self._marks[0].shape[1], float(self._model.config.logit_softcap)
         triton_draw.tally[(blocks, self.rows * width)](
             raw, self._closed, temperatures, *self._marks, vocabulary, width, BLOCK=_BLOCK, CAP=cap
         )
         triton_draw.draw[(self.rows * width,)](
-            raw, self._closed, temperatures, uniforms, *self._marks, self.drawn, self._answer, vocabulary, width,
-            self._answer.stride(0), BLOCKS=blocks, BB=1 << (blocks - 1).bit_length(), BLOCK=_BLOCK, CAP=cap,
+            raw, self._closed, temperatures, uniforms, *self._marks, tokens, answer, vocabulary, width,
+            answer.stride(0), BLOCKS=blocks, BB=1 << (blocks - 1).bit_length(), BLOCK=_BLOCK, CAP=cap,
         )  # fmt: skip
-        if width > 1:
-            work = self.work
-            triton_draw.accept[(self.rows,)](self.drawn, work.tokens, work.read, work.keep, W=width, num_warps=1)
 
     def _finish(self) -> None:
         if self.width > 1:
             self.work.commit()
 
     def _draft(self) -> None:
-        model, chain = self._model, self.chain
+        model, chain, tokens = self._model, self.chain, self.work.tokens
         closed = self._closed.to(chain.dtype)
         for depth, block in enumerate(model.mtp.blocks, 1):
             if depth == self.width:
                 break
-            chain, out = block(chain, model.embed_tokens(self.work.tokens[:, depth - 1]))
-            self.work.tokens[:, depth] = F.linear(out, model.output_weight, closed).argmax(-1)
+            chain, out = block(chain, model.embed_tokens(tokens[:, depth - 1]))
+            if self.draws:
+                self._pick(F.linear(out, model.output_weight), self._cold, self._cold, 1, self._guess, self._unused)
+                tokens[:, depth] = self._guess
+            else:
+                tokens[:, depth] = F.linear(out, model.output_weight, closed).argmax(-1)
 
 
 class Recorder:
@@ -232,7 +252,7 @@ class Recorder:
         self.room = 0
         """Tokens that a row of the state has room for."""
         self._passes: dict[tuple[int, int, bool], Recorded] = {}
-        self._pool = torch.cuda.graph_pool_handle() if closed.is_cuda else None
+        self._pool: Any = None
 
     def make_room(self, rows: int, longest: int, extra: int, slots: int, budget: int, held: int) -> FixedState:
         """A state for `rows` rows of `longest` tokens and `extra` drafts, that keeps the first `held` rows there are.
@@ -249,6 +269,7 @@ class Recorder:
         if wanted * tokens > budget:
             wanted, tokens = rows, longest
         self._passes.clear()
+        self._pool = torch.cuda.graph_pool_handle() if self._closed.is_cuda else None  # that of freed graphs is gone
         new = FixedState.of(self._model, wanted, tokens + extra)
         if old is not None:
             new.take(old, held)
