@@ -70,7 +70,7 @@ else:
     )
     def test_a_pass_is_that_of_the_model(variant: int, rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ragged rows, one that reads nothing, drafts taken back, and a row behind that must stay as it is."""
-        for tiles in (fused.VECTORS, fused.FEW_TOKENS, fused.MORE_TOKENS):
+        for tiles in (fused.ONE_TOKEN, fused.FEW_TOKENS, fused.MORE_TOKENS):
             monkeypatch.setitem(tiles, "BN", 32)  # the interpreter's time goes by programs
         model = slow_decay(build(**SMALL, **VARIANTS[variant]))
         tokens, lengths = draw_tokens(rows + 1, 20), torch.tensor([17, 3, 0, *[9] * rows][: rows + 1])

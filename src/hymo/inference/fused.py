@@ -19,19 +19,18 @@ from hymo.kernels.dispatch import machine_obstacle
 from hymo.kernels.triton_common import padded
 from hymo.models import HyMo
 from hymo.models.gdn import GatedDeltaNetBlock
-from hymo.models.layers import RMSNorm
 from hymo.models.mla import MLABlock
 from hymo.models.moe import DeepSeekMoE
 
-VECTOR_TOKENS = 4
-"""Most tokens that products without matrix units take; in the mixture each copy of them has programs of its own."""
+FEW_COPIES = 4
+"""Most tokens each of whose copies has programs of its own in the mixture."""
 _SPLITS = 32
 """Most spans of keys that one row's attention is cut into."""
 _PROGRAMS = 256
 """Programs of an attention kernel that keep a GPU busy."""
 
-VECTORS = {"BN": 4, "BK": 128, "num_warps": 1, "num_stages": 1}
-"""Blocks of products with up to four tokens: no matrix units, all weights of a program on their way at once."""
+ONE_TOKEN = {"BM": 1, "BN": 4, "BK": 128, "num_warps": 1, "num_stages": 1}
+"""Blocks of products with one token: no matrix units, all weights of a program on their way at once."""
 FEW_TOKENS = {"BM": 16, "BN": 16, "BK": 128, "num_warps": 2, "num_stages": 5}
 """Blocks of products over up to 16 tokens."""
 MORE_TOKENS = {"BN": 32, "BK": 64, "num_warps": 4, "num_stages": 5}
@@ -141,18 +140,14 @@ class FusedPass:
 
     def _tiles(self, tokens: int, length: int) -> dict[str, int]:
         """Block sizes of a product over `length` numbers for some tokens."""
-        if tokens <= VECTOR_TOKENS:
-            tiles = {**VECTORS, "BM": _block(tokens)}
+        if tokens == 1:
+            tiles = dict(ONE_TOKEN)
         elif tokens <= 16:
             tiles = dict(FEW_TOKENS)
         else:
             tiles = {**MORE_TOKENS, "BM": min(64, _block(tokens))}
         fits = length & -length  # the largest power of two that divides it: without a rest no load needs a mask
         return {**tiles, "BK": min(tiles["BK"], fits if fits >= 32 else max(16, _block(length)))}
-
-    def _outside(self, x: Tensor, norm: RMSNorm) -> tuple[Tensor, bool]:
-        """x normed, if there are so many tokens that products had better not do it themselves; and whether it is."""
-        return (norm(x), True) if x.shape[0] > 16 else (x, False)
 
     def _project(
         self,
@@ -180,13 +175,12 @@ class FusedPass:
         u, v = self._u[slot], self._v[slot]
         wide = _block(self.width)
         tiles = self._tiles(self.rows * wide, cfg.dim)
-        x, normed = self._outside(self._x, block.norm)
         n = triton.cdiv(cfg.gdn_d_inner, tiles["BN"]) + triton.cdiv(cfg.dim, tiles["BN"])
         step.enter[(n, triton.cdiv(self.rows * wide, tiles["BM"]))](
-            x, block.norm.weight, block.in_proj.weight, block.skip_proj.weight, block.conv_weight,
+            self._x, block.norm.weight, block.in_proj.weight, block.skip_proj.weight, block.conv_weight,
             state.windows[place], u, v, self._skip, self.read, self.rows, DIM=cfg.dim, INNER=cfg.gdn_d_inner,
             TAPS=cfg.gdn_d_conv, TP=_block(cfg.gdn_d_conv - 1), W=self.width, WP=wide,
-            EPS=block.norm.eps, NORM=not normed, OPERAND=self._operand, **tiles,
+            EPS=block.norm.eps, OPERAND=self._operand, **tiles,
         )  # fmt: skip
         assert block.g_proj is not None
         weights = [block.b_proj.weight, block.c_proj.weight, block.g_proj.weight, block.dt_proj.weight]
@@ -203,9 +197,7 @@ class FusedPass:
     def _attention(self, block: MLABlock, index: int) -> None:
         cfg, state, mla = self.model.config, self.state, block.attention
         cache = state.attention[index]
-        x, normed = self._outside(self._x, block.norm)
-        norm = None if normed else block.norm.weight
-        self._project(x, norm, [mla.wq_a.weight, mla.wkv_a.weight], self._low, None)
+        self._project(self._x, block.norm.weight, [mla.wq_a.weight, mla.wkv_a.weight], self._low, None)
         self._project(self._low, mla.q_norm.weight, [mla.wq_b.weight], self._q, None)
         rope, tokens = self.model.rope_mla, self.rows * self.width
         groups, rank, width = cfg.n_kv_groups, cfg.kv_lora_rank, cfg.qk_rope_head_dim
@@ -241,7 +233,7 @@ class FusedPass:
         )  # fmt: skip
         w1, w3, w2 = moe.w1, moe.w3, moe.w2
         s1, s3, s2 = (w1, w3, w2) if shared is None else (shared.w1.weight, shared.w3.weight, shared.w2.weight)
-        few = tokens <= VECTOR_TOKENS
+        few = tokens <= FEW_COPIES
         taken = 1 if few else tokens
         second = tokens * (top + 1) if few else cfg.n_routed_experts + (shared is not None)
         sizes = {"DIM": cfg.dim, "HIDDEN": cfg.moe_inter_dim, "E": cfg.n_routed_experts, "TOP": top, "BY_COPY": few}

@@ -21,55 +21,28 @@ def product(
 ):  # fmt: skip
     """Rows m of x (M, K), normed if asked for, times rows n of w (N, K): fp32 (BM, BN).
 
-    Up to four rows, which must follow each other, go without matrix units, in a loop that is unrolled: all weights are
-    on their way at once. One warp a program is best there: it needs no exchange between the layouts of its operands.
+    One row (BM = 1) goes without matrix units, in a loop that is unrolled: all weights are on their way at once. One
+    warp a program is best there: it needs no exchange between the layouts of its operands.
     """
-    if BM <= 4:
-        first = tl.min(m, 0)
-        i = tl.arange(0, BM)
-        p0 = tl.zeros((BN, BK), tl.float32)
-        p1 = tl.zeros((BN, BK), tl.float32)
-        p2 = tl.zeros((BN, BK), tl.float32)
-        p3 = tl.zeros((BN, BK), tl.float32)
-        s0 = tl.zeros((BK,), tl.float32)
-        s1 = tl.zeros((BK,), tl.float32)
-        s2 = tl.zeros((BK,), tl.float32)
-        s3 = tl.zeros((BK,), tl.float32)
-        rows = first + tl.sum(live.to(tl.int32), 0)  # those that live come first
+    if BM == 1:
+        parts = tl.zeros((BN, BK), tl.float32)
+        squares = tl.zeros((1, BK), tl.float32)
         for start in tl.static_range(0, K, BK):
             k = start + tl.arange(0, BK)
+            row = live[:, None]
             column = (n < limit)[:, None]
             if K % BK != 0:
+                row = row & (k < K)[None, :]
                 column = column & (k < K)[None, :]
             weights = tl.load(w + n[:, None] * K + k[None, :], mask=column, other=0.0).to(tl.float32)
-            scale = tl.full((BK,), 1.0, tl.float32)
+            values = tl.load(x + m[:, None] * x_m + k[None, :], mask=row, other=0.0).to(tl.float32)
             if NORM:
-                scale = tl.load(norm + k, mask=k < K, other=0.0).to(tl.float32)
-            v0 = tl.load(x + first * x_m + k, mask=(k < K) & (first < rows), other=0.0).to(tl.float32)
-            s0 += v0 * v0
-            p0 += weights * (v0 * scale)[None, :]
-            if BM > 1:
-                v1 = tl.load(x + (first + 1) * x_m + k, mask=(k < K) & (first + 1 < rows), other=0.0).to(tl.float32)
-                s1 += v1 * v1
-                p1 += weights * (v1 * scale)[None, :]
-            if BM > 2:
-                v2 = tl.load(x + (first + 2) * x_m + k, mask=(k < K) & (first + 2 < rows), other=0.0).to(tl.float32)
-                v3 = tl.load(x + (first + 3) * x_m + k, mask=(k < K) & (first + 3 < rows), other=0.0).to(tl.float32)
-                s2 += v2 * v2
-                s3 += v3 * v3
-                p2 += weights * (v2 * scale)[None, :]
-                p3 += weights * (v3 * scale)[None, :]
+                squares += values * values
+                values *= tl.load(norm + k, mask=k < K, other=0.0).to(tl.float32)[None, :]
+            parts += weights * values
+        result = tl.sum(parts, 1)[None, :]
         if NORM:
-            p0 *= tl.rsqrt(tl.sum(s0, 0) / K + EPS)
-            p1 *= tl.rsqrt(tl.sum(s1, 0) / K + EPS)
-            p2 *= tl.rsqrt(tl.sum(s2, 0) / K + EPS)
-            p3 *= tl.rsqrt(tl.sum(s3, 0) / K + EPS)
-        result = tl.zeros((BM, BN), tl.float32) + tl.sum(p0, 1)[None, :]
-        if BM > 1:
-            result = tl.where((i == 1)[:, None], tl.sum(p1, 1)[None, :], result)
-        if BM > 2:
-            result = tl.where((i == 2)[:, None], tl.sum(p2, 1)[None, :], result)
-            result = tl.where((i == 3)[:, None], tl.sum(p3, 1)[None, :], result)
+            result *= tl.rsqrt(tl.sum(squares, 1) / K + EPS)[:, None]
     else:
         total = tl.zeros((BM, BN), tl.float32)
         square = tl.zeros((BM,), tl.float32)
@@ -142,10 +115,10 @@ def project(
 def enter(
     x, norm, w_in, w_skip, taps, window, u, v, skip, read, ROWS,
     DIM: tl.constexpr, INNER: tl.constexpr, TAPS: tl.constexpr, TP: tl.constexpr, W: tl.constexpr, WP: tl.constexpr,
-    EPS: tl.constexpr, NORM: tl.constexpr,
+    EPS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """v = silu(conv(in_proj(norm(x)))) (tokens, INNER) and skip = skip_proj(norm(x)) (tokens, DIM); x may be normed.
+    """v = silu(conv(in_proj(norm(x)))) (tokens, INNER) and skip = skip_proj(norm(x)) (tokens, DIM).
 
     window (ROWS, TAPS - 1, INNER): one new token a row moves it on; of more, `u` (ROWS, W, INNER) keeps the inputs.
     """
@@ -172,7 +145,7 @@ def enter(
             )
             fresh = tl.load(read + row, mask=live, other=0) > 0
         tap = tl.load(taps + n * TAPS + TAPS - 1, mask=n < INNER, other=0.0).to(tl.float32)
-        result = product(x, DIM, norm, w_in, m, live, n, INNER, DIM, EPS, NORM, BM, BN, BK, OPERAND)
+        result = product(x, DIM, norm, w_in, m, live, n, INNER, DIM, EPS, True, BM, BN, BK, OPERAND)
         value = result.to(window.dtype.element_ty)
         total = value.to(tl.float32) * tap[None, :]
         if W == 1:
@@ -195,7 +168,7 @@ def enter(
         tl.store(v + m[:, None] * INNER + n[None, :], out.to(v.dtype.element_ty), mask=inside)
     else:
         n = (program - blocks) * BN + tl.arange(0, BN)
-        result = product(x, DIM, norm, w_skip, m, live, n, DIM, DIM, EPS, NORM, BM, BN, BK, OPERAND)
+        result = product(x, DIM, norm, w_skip, m, live, n, DIM, DIM, EPS, True, BM, BN, BK, OPERAND)
         inside = live[:, None] & (n < DIM)[None, :]
         tl.store(skip + m[:, None] * DIM + n[None, :], result.to(skip.dtype.element_ty), mask=inside)
 
