@@ -2,9 +2,9 @@
 
     python benchmarks/decode_gpu.py --out benchmarks/results/decode-h200.json
 
-Parts (`--parts`): plain, prompt, memory, demo, forced, breakdown, eager, hf. Each writes its rows when it is done. In
-`forced` the drafts of the random model are taken as often as those of the packaged model were in `demo`: what a trained
-flagship would gain if it drafted as well. Decoding is timed from the first token on, all host work included.
+Parts (`--parts`): passes, plain, prompt, memory, demo, forced, breakdown, eager, hf. Each writes its rows when it is
+done. In `forced` the drafts of the random model are taken as often as those of the packaged model were in `demo`: what a
+trained flagship would gain if it drafted as well. Decoding is timed from the first token on, all host work included.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer
 from hymo.inference import Engine, Request, Sampling
 from hymo.inference.bench import bench_decode
+from hymo.inference.fixed import FixedState
 from hymo.inference.recorded import Recorded
 from hymo.models import build_hymo
 
@@ -102,6 +103,31 @@ def plain(engine: Engine) -> list[Row]:
     rows = []
     for batch, temperature in ((1, 1.0), (64, 1.0), (1, 0.0), (64, 0.0)):
         rows.append(named(decode(engine, batch, NEW, temperature=temperature)))
+    return rows
+
+
+def passes(engine: Engine) -> list[Row]:
+    """The device alone: replays of one recorded pass after another, by CUDA events."""
+    model, rows = engine.model, []
+    closed = torch.zeros(model.config.vocab_size, device="cuda")
+    with torch.inference_mode():
+        for batch, width in ((1, 1), (1, 3), (16, 1), (64, 1)):
+            state = FixedState.of(model, batch, 1024)
+            state.lengths.fill_(CONTEXT)
+            work = Recorded(model, state, batch, width, closed, draws=True)
+            work.record(torch.cuda.graph_pool_handle())
+            chain = torch.zeros((batch, model.config.dim), dtype=torch.bfloat16, device="cuda")
+            work.replay([[5 + 37 * row, width, 1.0, *[0.5] * width] for row in range(batch)], chain)
+            torch.cuda.synchronize()
+            assert work._graph is not None
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(60):
+                work._graph.replay()
+            stop.record()
+            torch.cuda.synchronize()
+            row = {"phase": "pass", "batch": batch, "context": CONTEXT, "drafts": str(width - 1), "tok_per_s": None}
+            rows.append(named({**row, "ms_per_pass": start.elapsed_time(stop) / 60}))
     return rows
 
 
@@ -281,7 +307,7 @@ def named(row: Row, impl: str = "hymo") -> Row:
 
 
 def main() -> None:
-    every = ["plain", "prompt", "memory", "demo", "forced", "breakdown", "eager", "hf"]
+    every = ["passes", "plain", "prompt", "memory", "demo", "forced", "breakdown", "eager", "hf"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=every, choices=every)
     parser.add_argument("--out", type=Path)
@@ -300,7 +326,7 @@ def main() -> None:
     rows: list[Row] = []
     acceptance = [0.7, 0.63]
     parts: dict[str, Callable[[Engine], list[Row]]] = {
-        "plain": plain, "prompt": prompt, "memory": memory, "demo": demo,
+        "passes": passes, "plain": plain, "prompt": prompt, "memory": memory, "demo": demo,
         "forced": lambda e: forced(e, acceptance), "breakdown": breakdown, "eager": eager, "hf": hf,
     }  # fmt: skip
     for name in arguments.parts:
