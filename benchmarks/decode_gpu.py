@@ -2,9 +2,9 @@
 
     python benchmarks/decode_gpu.py --out benchmarks/results/decode-h200.json
 
-Parts (`--parts`): passes, plain, prompt, memory, demo, forced, breakdown, eager, hf. Each writes its rows when it is
-done. In `forced` the drafts of the random model are taken as often as those of the packaged model were in `demo`: what a
-trained flagship would gain if it drafted as well. Decoding is timed from the first token on, all host work included.
+Parts (`--parts`): passes, plain, prompt, memory, demo, forced, breakdown, eager, hf. Rows are written as they
+come. In `forced` the drafts of the random model are taken as often as those of the packaged model were in `demo`: what
+a trained flagship would gain if it drafted as well. Decoding is timed from the first token on, host work included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +99,14 @@ def decode(
     }  # fmt: skip
 
 
-def plain(engine: Engine) -> list[Row]:
-    rows = []
+def plain(engine: Engine) -> Iterator[Row]:
     for batch, temperature in ((1, 1.0), (64, 1.0), (1, 0.0), (64, 0.0)):
-        rows.append(named(decode(engine, batch, NEW, temperature=temperature)))
-    return rows
+        yield named(decode(engine, batch, NEW, temperature=temperature))
 
 
-def passes(engine: Engine) -> list[Row]:
+def passes(engine: Engine) -> Iterator[Row]:
     """The device alone: replays of one recorded pass after another, by CUDA events."""
-    model, rows = engine.model, []
+    model = engine.model
     closed = torch.zeros(model.config.vocab_size, device="cuda")
     with torch.inference_mode():
         for batch, width in ((1, 1), (1, 3), (16, 1), (64, 1)):
@@ -127,17 +125,16 @@ def passes(engine: Engine) -> list[Row]:
             stop.record()
             torch.cuda.synchronize()
             row = {"phase": "pass", "batch": batch, "context": CONTEXT, "drafts": str(width - 1), "tok_per_s": None}
-            rows.append(named({**row, "ms_per_pass": start.elapsed_time(stop) / 60}))
-    return rows
+            yield named({**row, "ms_per_pass": start.elapsed_time(stop) / 60})
 
 
-def eager(_: Engine) -> list[Row]:
+def eager(_: Engine) -> Iterator[Row]:
     engine = flagship(record=False)
-    return [named(decode(engine, batch, 48), impl="hymo, kernel by kernel") for batch in (1, 64)]
+    for batch in (1, 64):
+        yield named(decode(engine, batch, 48), impl="hymo, kernel by kernel")
 
 
-def prompt(engine: Engine) -> list[Row]:
-    rows = []
+def prompt(engine: Engine) -> Iterator[Row]:
     for length, chunk in ((LONG, LONG), (LONG, 16_384), (4096, 16_384)):
         rates = []
         for _ in range(3):
@@ -150,13 +147,10 @@ def prompt(engine: Engine) -> list[Row]:
             torch.cuda.synchronize()
             rates.append(length / (time.perf_counter() - began))
         row = {"phase": "prefill", "batch": 1, "context": length, "chunk": chunk, "drafts": "0"}
-        rows.append(
-            named({**row, "tok_per_s": statistics.median(rates[1:]), "spread": [min(rates[1:]), max(rates[1:])]})
-        )
-    return rows
+        yield named({**row, "tok_per_s": statistics.median(rates[1:]), "spread": [min(rates[1:]), max(rates[1:])]})
 
 
-def memory(engine: Engine) -> list[Row]:
+def memory(engine: Engine) -> Iterator[Row]:
     """Bytes of a state with room for 32,768 tokens against the planner's, to the byte."""
     model, config = engine.model, engine.model.config
     torch.cuda.synchronize()
@@ -166,22 +160,20 @@ def memory(engine: Engine) -> list[Row]:
     held = torch.cuda.memory_allocated() - before
     planned = cache_bytes(config, LONG) + state_bytes(config)
     row = {"phase": "memory", "batch": 1, "context": LONG, "drafts": "0", "tok_per_s": None}
-    return [named({**row, "state_bytes": state.bytes_used(), "planned_bytes": planned, "allocated_bytes": held})]
+    yield named({**row, "state_bytes": state.bytes_used(), "planned_bytes": planned, "allocated_bytes": held})
 
 
-def demo(_: Engine) -> list[Row]:
+def demo(_: Engine) -> Iterator[Row]:
     """The packaged model: 1.9 M parameters, trained; prompts from its held-out text."""
-    rows = []
     for timing in bench_decode("demo", "cuda", "bfloat16", (1,), CONTEXT, 512, (False, 2)):
         row = {**timing.to_dict(), "impl": "hymo"}
         if timing.phase == "decode":
-            rows.append(row)
-    return rows
+            yield row
 
 
-def forced(engine: Engine, acceptance: Sequence[float]) -> list[Row]:
+def forced(engine: Engine, acceptance: Sequence[float]) -> Iterator[Row]:
     """Drafts made and judged as usual, then kept by chance as often as `acceptance` says; that costs some launches."""
-    rows, judge = [], Recorded._accept
+    judge = Recorded._accept
 
     def by_chance(work: Recorded) -> None:
         for place in range(work.width - 1):
@@ -195,17 +187,15 @@ def forced(engine: Engine, acceptance: Sequence[float]) -> list[Row]:
         own = Engine(engine.model, engine.tokenizer)
         for batch, depth in ((1, len(acceptance)), (1, 1), (16, len(acceptance))):
             row = decode(own, batch, NEW, depth)
-            rows.append(named({**row, "forced": list(acceptance[:depth])}))
+            yield named({**row, "forced": list(acceptance[:depth])})
     finally:
         Recorded._accept = judge  # type: ignore[method-assign]
-    return rows
 
 
-def breakdown(engine: Engine) -> list[Row]:
+def breakdown(engine: Engine) -> Iterator[Row]:
     """Where a pass goes: kernels by kind from the profiler, and the time no kernel runs."""
     from torch.profiler import ProfilerActivity, profile
 
-    rows = []
     for batch, drafts in ((1, 0), (64, 0)):
         scheduler = engine.scheduler(slots=batch)
         for place, p in enumerate(prompts(batch, CONTEXT)):
@@ -236,8 +226,7 @@ def breakdown(engine: Engine) -> list[Row]:
         parts = dict(sorted(kinds.items(), key=lambda item: -item[1]))
         row |= {"ms_per_pass": wall, "kernels_per_pass": launches / passes, "breakdown_ms": parts}
         row["no_kernel_ms"] = wall - sum(parts.values())
-        rows.append(named(row))
-    return rows
+        yield named(row)
 
 
 KINDS = {
@@ -260,7 +249,7 @@ def kind(name: str) -> str:
     return "the rest"
 
 
-def hf(_: Engine) -> list[Row]:
+def hf(_: Engine) -> Iterator[Row]:
     """A dense Llama of about as many parameters as the flagship uses per token, static cache, compiled."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -272,7 +261,6 @@ def hf(_: Engine) -> list[Row]:
     with torch.device("cuda"):
         model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     parameters = sum(p.numel() for p in model.parameters())
-    rows = []
     for batch in (1, 64):
         ids = torch.tensor(prompts(batch, CONTEXT), device="cuda")
 
@@ -291,19 +279,23 @@ def hf(_: Engine) -> list[Row]:
         run(NEW // 2)
         seconds = [run(NEW // 2) for _ in range(2)]
         rates = sorted(batch * (NEW // 2) / s for s in seconds)
-        rows.append(
-            {
+        yield {
                 "config": f"llama-{parameters / 1e6:.0f}m", "impl": f"hf-llama-{parameters / 1e6:.0f}m",
                 "phase": "decode", "batch": batch, "context": CONTEXT, "new_tokens": NEW // 2, "drafts": "0",
                 "temperature": 0.0, "tok_per_s": statistics.median(rates), "spread": [rates[0], rates[-1]],
-            }
-        )  # fmt: skip
-        print(rows[-1], flush=True)
-    return rows
+            }  # fmt: skip
 
 
 def named(row: Row, impl: str = "hymo") -> Row:
     return {"config": "hymo_750m", "impl": impl, **row}
+
+
+def surviving(rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows up to a failure: one part that fails must not take the others' figures along."""
+    try:
+        yield from rows
+    except Exception:
+        traceback.print_exc()
 
 
 def main() -> None:
@@ -325,23 +317,18 @@ def main() -> None:
     print(f"{time.perf_counter() - began:6.1f} s: the model is built", flush=True)
     rows: list[Row] = []
     acceptance = [0.7, 0.63]
-    parts: dict[str, Callable[[Engine], list[Row]]] = {
+    parts: dict[str, Callable[[Engine], Iterator[Row]]] = {
         "passes": passes, "plain": plain, "prompt": prompt, "memory": memory, "demo": demo,
         "forced": lambda e: forced(e, acceptance), "breakdown": breakdown, "eager": eager, "hf": hf,
     }  # fmt: skip
     for name in arguments.parts:
-        try:
-            found = parts[name](engine)
-        except Exception:  # one part that fails must not take the others' figures along
-            traceback.print_exc()
-            continue
-        for row in found:
+        for row in surviving(parts[name](engine)):
             if name == "demo" and row["batch"] == 1 and row["drafts"] == "2":
                 acceptance = row["acceptance"]
             print(f"{time.perf_counter() - began:6.1f} s: {name}", json.dumps(row), flush=True)
-        rows += found
-        if arguments.out is not None:
-            arguments.out.write_text(json.dumps({"environment": place, "rows": rows}, indent=1) + "\n")
+            rows.append(row)
+            if arguments.out is not None:
+                arguments.out.write_text(json.dumps({"environment": place, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
