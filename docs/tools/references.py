@@ -205,8 +205,8 @@ def _decode_table(rows: list[dict[str, Any]]) -> list[str]:
     if any("phase" not in row for row in rows):
         return _plain(rows)
     lines = [
-        "| what | model | implementation | texts | prompt | drafts | tokens/s | tokens a pass | accepted | commit |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| what | model | implementation | texts | prompt | drafts | tokens/s | tokens a pass | accepted |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in (row for row in rows if row.get("tok_per_s")):
         chunk = f", in pieces of {number(row['chunk'])}" if "chunk" in row else ""
@@ -216,13 +216,13 @@ def _decode_table(rows: list[dict[str, Any]]) -> list[str]:
         passes = f"{row['tokens_per_pass']:.2f}" if row.get("tokens_per_pass") else ""
         cells = [row["phase"] + greedy + chunk + forced, f"`{row['config']}`", row["impl"], number(row["batch"])]
         cells += [number(row["context"]), row["drafts"], number(round(row["tok_per_s"])), passes, kept]
-        lines.append("| " + " | ".join(map(str, [*cells, row.get("commit", "")])) + " |")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     alone = [row for row in rows if row["phase"] == "pass"]
     if alone:
-        lines += ["", "| one pass, the device alone | drafts | ms | commit |", "|---|---|---|---|"]
+        lines += ["", "| one pass, the device alone | drafts | ms |", "|---|---|---|"]
     for row in alone:
         texts = f"{row['batch']} texts" if row["batch"] > 1 else "1 text"
-        lines.append(f"| {texts} | {row['drafts']} | {row['ms_per_pass']:.3f} | {row.get('commit', '')} |")
+        lines.append(f"| {texts} | {row['drafts']} | {row['ms_per_pass']:.3f} |")
     for row in (row for row in rows if row["phase"] == "memory"):
         held, planned = number(row["state_bytes"]), number(row["planned_bytes"])
         lines += ["", f"One text with room for {number(row['context'])} tokens holds {held} bytes; planned: {planned}."]

@@ -19,6 +19,7 @@ from hymo.kernels.dispatch import machine_obstacle
 from hymo.kernels.triton_common import padded
 from hymo.models import HyMo
 from hymo.models.gdn import GatedDeltaNetBlock
+from hymo.models.layers import RMSNorm
 from hymo.models.mla import MLABlock
 from hymo.models.moe import DeepSeekMoE
 
@@ -149,6 +150,13 @@ class FusedPass:
         fits = length & -length  # the largest power of two that divides it: without a rest no load needs a mask
         return {**tiles, "BK": min(tiles["BK"], fits if fits >= 32 else max(16, _block(length)))}
 
+    def _outside(self, x: Tensor, norm: RMSNorm) -> tuple[Tensor, bool]:
+        """x normed, where there are so many tokens that products had better not do it themselves; and whether it is.
+
+        Normed within a product, the operand passes through registers on its way to the matrix units.
+        """
+        return (norm(x), True) if x.shape[0] > 16 else (x, False)
+
     def _project(
         self,
         x: Tensor,
@@ -175,12 +183,13 @@ class FusedPass:
         u, v = self._u[slot], self._v[slot]
         wide = _block(self.width)
         tiles = self._tiles(self.rows * wide, cfg.dim)
+        x, normed = self._outside(self._x, block.norm)
         n = triton.cdiv(cfg.gdn_d_inner, tiles["BN"]) + triton.cdiv(cfg.dim, tiles["BN"])
         step.enter[(n, triton.cdiv(self.rows * wide, tiles["BM"]))](
-            self._x, block.norm.weight, block.in_proj.weight, block.skip_proj.weight, block.conv_weight,
+            x, block.norm.weight, block.in_proj.weight, block.skip_proj.weight, block.conv_weight,
             state.windows[place], u, v, self._skip, self.read, self.rows, DIM=cfg.dim, INNER=cfg.gdn_d_inner,
             TAPS=cfg.gdn_d_conv, TP=_block(cfg.gdn_d_conv - 1), W=self.width, WP=wide,
-            EPS=block.norm.eps, OPERAND=self._operand, **tiles,
+            EPS=block.norm.eps, NORM=not normed, OPERAND=self._operand, **tiles,
         )  # fmt: skip
         assert block.g_proj is not None
         weights = [block.b_proj.weight, block.c_proj.weight, block.g_proj.weight, block.dt_proj.weight]
@@ -197,7 +206,9 @@ class FusedPass:
     def _attention(self, block: MLABlock, index: int) -> None:
         cfg, state, mla = self.model.config, self.state, block.attention
         cache = state.attention[index]
-        self._project(self._x, block.norm.weight, [mla.wq_a.weight, mla.wkv_a.weight], self._low, None)
+        x, normed = self._outside(self._x, block.norm)
+        norm = None if normed else block.norm.weight
+        self._project(x, norm, [mla.wq_a.weight, mla.wkv_a.weight], self._low, None)
         self._project(self._low, mla.q_norm.weight, [mla.wq_b.weight], self._q, None)
         rope, tokens = self.model.rope_mla, self.rows * self.width
         groups, rank, width = cfg.n_kv_groups, cfg.kv_lora_rank, cfg.qk_rope_head_dim

@@ -115,10 +115,9 @@ def project(
 def enter(
     x, norm, w_in, w_skip, taps, window, u, v, skip, read, ROWS,
     DIM: tl.constexpr, INNER: tl.constexpr, TAPS: tl.constexpr, TP: tl.constexpr, W: tl.constexpr, WP: tl.constexpr,
-    EPS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OPERAND: tl.constexpr,
+    EPS: tl.constexpr, NORM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """v = silu(conv(in_proj(norm(x)))) (tokens, INNER) and skip = skip_proj(norm(x)) (tokens, DIM).
+    """v = silu(conv(in_proj(norm(x)))) (tokens, INNER), skip = skip_proj(norm(x)) (tokens, DIM); NORM off: x is normed.
 
     window (ROWS, TAPS - 1, INNER): one new token a row moves it on; of more, `u` (ROWS, W, INNER) keeps the inputs.
     """
@@ -145,7 +144,7 @@ def enter(
             )
             fresh = tl.load(read + row, mask=live, other=0) > 0
         tap = tl.load(taps + n * TAPS + TAPS - 1, mask=n < INNER, other=0.0).to(tl.float32)
-        result = product(x, DIM, norm, w_in, m, live, n, INNER, DIM, EPS, True, BM, BN, BK, OPERAND)
+        result = product(x, DIM, norm, w_in, m, live, n, INNER, DIM, EPS, NORM, BM, BN, BK, OPERAND)
         value = result.to(window.dtype.element_ty)
         total = value.to(tl.float32) * tap[None, :]
         if W == 1:
@@ -168,7 +167,7 @@ def enter(
         tl.store(v + m[:, None] * INNER + n[None, :], out.to(v.dtype.element_ty), mask=inside)
     else:
         n = (program - blocks) * BN + tl.arange(0, BN)
-        result = product(x, DIM, norm, w_skip, m, live, n, DIM, DIM, EPS, True, BM, BN, BK, OPERAND)
+        result = product(x, DIM, norm, w_skip, m, live, n, DIM, DIM, EPS, NORM, BM, BN, BK, OPERAND)
         inside = live[:, None] & (n < DIM)[None, :]
         tl.store(skip + m[:, None] * DIM + n[None, :], result.to(skip.dtype.element_ty), mask=inside)
 
