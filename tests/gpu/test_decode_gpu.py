@@ -78,6 +78,27 @@ def test_recorded_passes_in_bf16(rows: int, width: int) -> None:
     assert max(errors) < 5e-2, errors
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_prompts_read_in_pieces_give_the_full_pass(dtype: torch.dtype) -> None:
+    """Rows that start together, whole and after a first piece, and rows that do not."""
+    model, exact = wide(dtype), wide(dtype).double()
+    tokens = draw_tokens(2, 300, vocab=512).cuda()
+    bound = 1e-3 if dtype is torch.float32 else 3e-2
+    with torch.inference_mode():
+        wanted = exact(tokens)
+        for cuts in ((300,), (130, 170), (1, 99, 200)):
+            state, parts_read = model.init_state(2), []
+            for piece in tokens.split(cuts, 1):
+                parts_read.append(model.decode(piece, state))
+            got = torch.cat(parts_read, 1).double()
+            assert float((got - wanted).norm() / wanted.norm()) < bound
+        state = model.init_state(2)
+        model.decode(tokens[:, :100], state, torch.tensor([100, 40], device="cuda"))
+        rest = torch.stack((tokens[0, 100:300], torch.cat((tokens[1, 40:220], tokens[1, :20]))))
+        got = model.decode(rest, state, torch.tensor([200, 180], device="cuda")).double()
+        assert float((got[1, :180] - wanted[1, 40:220]).norm() / wanted[1, 40:220].norm()) < bound
+
+
 @pytest.mark.parametrize("simple", [True, False])
 def test_texts_are_those_of_the_model_as_written(simple: bool) -> None:
     model = small(vocab_size=259)
