@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := src tests $(wildcard benchmarks) docs/tools
 
-.PHONY: help demo test lint types layers wheel docs docs-generate docs-test clean
+.PHONY: help demo test lint types layers wheel docs docs-generate docs-test playground-test clean
 
 help:
 	@echo "make demo    train, evaluate and sample a small model on this machine's CPU"
@@ -25,6 +25,7 @@ help:
 	@echo "make wheel   build the wheel and run its demo from an environment of its own"
 	@echo "make docs    build the documentation into build/site; docs-generate writes its generated parts anew"
 	@echo "make docs-test  the built documentation in a browser; needs node and chromium"
+	@echo "make playground-test  the playground of hymo serve in a browser; part of docs-test"
 	@echo "make clean   remove the environment, caches and builds (runs/ stays)"
 
 demo: $(VENV)/.base
@@ -66,6 +67,12 @@ docs-test: docs
 	cd docs/labs && npm install --no-package-lock && npm run types && npm test
 	cd docs/labs && npx vite build --outDir ../../build/labs --emptyOutDir && diff -r ../../build/labs ../assets/labs
 	cd docs/labs && node tests/browser.mjs
+	cd docs/labs && PYTHON=$(abspath $(BIN))/python node tests/playground.mjs
+
+playground-test: $(VENV)/.docs
+	@for tool in node npm; do command -v $$tool >/dev/null || \
+	  { echo "error: make playground-test needs node 20 or newer, npm and chromium; $$tool is not there" >&2; exit 1; }; done
+	cd docs/labs && npm install --no-package-lock && PYTHON=$(abspath $(BIN))/python node tests/playground.mjs
 
 clean:
 	rm -rf $(VENV) build dist docs/labs/node_modules src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

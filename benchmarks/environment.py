@@ -25,7 +25,7 @@ def environment() -> dict[str, Any]:
         "device": torch.cuda.get_device_name()
         if cuda
         else f"{platform.machine()} CPU, {torch.get_num_threads()} threads",
-        "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if cuda else None,
+        "driver": _driver() if cuda else None,
         "torch": torch.__version__,
         "triton": triton_version,
         "python": platform.python_version(),
@@ -33,6 +33,12 @@ def environment() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "command": shlex.join(["python", *sys.argv]),
     }
+
+
+def _driver() -> str | None:
+    """One line, however many GPUs there are."""
+    found = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return found.splitlines()[0] if found else None
 
 
 def _output(*command: str) -> str | None:

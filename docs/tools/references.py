@@ -169,6 +169,8 @@ def benchmarks_page() -> str:
             "",
         ]
         lines += ["```text", str(machine.get("command")), "```"]
+        if machine.get("note"):
+            lines += ["", str(machine["note"]).replace("docs/log.md", "[log](../log.md)") + "."]
     return "\n".join(lines) + "\n"
 
 
@@ -199,6 +201,44 @@ def _train_table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _decode_table(rows: list[dict[str, Any]]) -> list[str]:
+    if any("phase" not in row for row in rows):
+        return _plain(rows)
+    lines = [
+        "| what | model | implementation | texts | prompt | drafts | tokens/s | tokens a pass | accepted |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in (row for row in rows if row.get("tok_per_s")):
+        chunk = f", in pieces of {number(row['chunk'])}" if "chunk" in row else ""
+        greedy = ", greedy" if row.get("temperature") == 0 else ""
+        kept = " / ".join(f"{share:.0%}" for share in row.get("acceptance") or ())
+        forced = ", acceptance forced" if "forced" in row else ""
+        passes = f"{row['tokens_per_pass']:.2f}" if row.get("tokens_per_pass") else ""
+        cells = [row["phase"] + greedy + chunk + forced, f"`{row['config']}`", row["impl"], number(row["batch"])]
+        cells += [number(row["context"]), row["drafts"], number(round(row["tok_per_s"])), passes, kept]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    alone = [row for row in rows if row["phase"] == "pass"]
+    if alone:
+        lines += ["", "| one pass, the device alone | drafts | ms |", "|---|---|---|"]
+    for row in alone:
+        texts = f"{row['batch']} texts" if row["batch"] > 1 else "1 text"
+        lines.append(f"| {texts} | {row['drafts']} | {row['ms_per_pass']:.3f} |")
+    for row in (row for row in rows if row["phase"] == "memory"):
+        held, planned = number(row["state_bytes"]), number(row["planned_bytes"])
+        lines += ["", f"One text with room for {number(row['context'])} tokens holds {held} bytes; planned: {planned}."]
+    parts = [row for row in rows if row["phase"] == "breakdown"]
+    kinds = dict.fromkeys(kind for row in parts for kind in row["breakdown_ms"])
+    if parts:
+        heads = [f"{row['batch']} texts" if row["batch"] > 1 else "1 text" for row in parts]
+        lines += ["", f"| milliseconds of a pass | {' | '.join(heads)} |", "|---|" + "---|" * len(parts)]
+        for kind in kinds:
+            lines.append(f"| {kind} | " + " | ".join(f"{row['breakdown_ms'].get(kind, 0):.3f}" for row in parts) + " |")
+        lines.append("| no kernel runs | " + " | ".join(f"{row['no_kernel_ms']:.3f}" for row in parts) + " |")
+        lines.append("| whole pass | " + " | ".join(f"{row['ms_per_pass']:.3f}" for row in parts) + " |")
+        lines.append("| kernels | " + " | ".join(f"{row['kernels_per_pass']:.0f}" for row in parts) + " |")
+    return lines
+
+
 def _plain(rows: list[dict[str, Any]]) -> list[str]:
     """Any other file: its scalar columns as they are."""
     keys = [key for key in rows[0] if all(isinstance(row.get(key), str | int | float | bool) for row in rows)]
@@ -217,7 +257,11 @@ def _scalar(value: Any) -> str:
     return str(value).replace("|", "\\|")
 
 
-_TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {"kernels": _kernel_table, "train": _train_table}
+_TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
+    "kernels": _kernel_table,
+    "train": _train_table,
+    "decode": _decode_table,
+}
 
 
 def _source(name: str) -> Any:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hymo.core.errors import UsageError
 from hymo.kernels import cross_entropy, document_attention, grouped_linear, linear_cross_entropy, short_conv
+from hymo.kernels.attention import aligned_attention
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -291,3 +292,18 @@ def test_no_tokens_cost_nothing() -> None:
         loss = linear_cross_entropy(hidden, weight, torch.zeros(0, dtype=torch.int64), 15.0, implementation)
         assert float(loss.detach()) == 0
         assert not torch.autograd.grad(loss, weight)[0].any()
+
+
+@pytest.mark.parametrize(("new", "total"), [(5, 9), (5, 5), (1, 4)])
+def test_aligned_attention_is_causal_from_the_end(new: int, total: int) -> None:
+    """Query t of the last `new` sees keys up to its own place; one head at a time, in fp64."""
+    rng = torch.Generator().manual_seed(0)
+    shapes = ((2, new, 4, 8), (2, total, 2, 8), (2, total, 2, 6))
+    q, k, v = (torch.randn(shape, generator=rng, dtype=torch.float64) for shape in shapes)
+    got = aligned_attention(q, k, v, 0.3)
+    for row in range(2):
+        for head in range(4):
+            for t in range(new):
+                seen = total - new + t + 1
+                weights = torch.softmax(0.3 * k[row, :seen, head // 2] @ q[row, t, head], 0)
+                torch.testing.assert_close(got[row, t, head], weights @ v[row, :seen, head // 2])

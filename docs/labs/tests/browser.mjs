@@ -5,7 +5,7 @@ import { cpus, loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { createRequire } from "node:module";
 import { gzipSync } from "node:zlib";
-import { browser, labs, pages, picture, pictureName, serve, shown, sizes } from "./site.mjs";
+import { browser, difference, labs, pages, picture, pictureName, serve, shown, sizes } from "./site.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const BUDGET = 250_000;
@@ -284,32 +284,13 @@ async function look() {
           writeFileSync(file, now);
         } else {
           const kept = readFileSync(file);
-          const difference = await page.evaluate(compare, [kept.toString("base64"), now.toString("base64")]);
-          assert.ok(difference < 0.04, `mean difference ${difference.toFixed(3)}`);
+          const apart = await difference(page, kept, now, "image/jpeg");
+          assert.ok(apart < 0.04, `mean difference ${apart.toFixed(3)}`);
         }
         await context.close();
       });
     }
   }
-}
-
-/** Mean difference of two pictures, each drawn 160 pixels wide. */
-async function compare([kept, now]) {
-  const draw = async (data) => {
-    const image = new Image();
-    image.src = `data:image/jpeg;base64,${data}`;
-    await image.decode();
-    const canvas = new OffscreenCanvas(160, Math.round((160 * image.height) / image.width));
-    const brush = canvas.getContext("2d");
-    brush.drawImage(image, 0, 0, canvas.width, canvas.height);
-    return brush.getImageData(0, 0, canvas.width, canvas.height);
-  };
-  const [a, b] = [await draw(kept), await draw(now)];
-  if (Math.abs(a.height - b.height) > 2) return 1;
-  const n = Math.min(a.data.length, b.data.length);
-  let sum = 0;
-  for (let i = 0; i < n; i++) sum += Math.abs(a.data[i] - b.data[i]);
-  return sum / n / 255;
 }
 
 const all = { look, pages: everyPage, navigation, labs: everyLab, speed };

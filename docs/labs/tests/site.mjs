@@ -73,3 +73,24 @@ export async function picture(page, address) {
   await page.waitForTimeout(150);
   return page.screenshot({ type: "jpeg", quality: 55 });
 }
+
+/** Mean difference of two pictures, each drawn 160 pixels wide by a page. */
+export function difference(page, kept, now, type) {
+  return page.evaluate(compare, [kept.toString("base64"), now.toString("base64"), type]);
+}
+
+async function compare([kept, now, type]) {
+  const draw = async (data) => {
+    const image = await createImageBitmap(new Blob([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], { type }));
+    const canvas = new OffscreenCanvas(160, Math.round((160 * image.height) / image.width));
+    const brush = canvas.getContext("2d");
+    brush.drawImage(image, 0, 0, canvas.width, canvas.height);
+    return brush.getImageData(0, 0, canvas.width, canvas.height);
+  };
+  const [a, b] = [await draw(kept), await draw(now)];
+  if (Math.abs(a.height - b.height) > 2) return 1;
+  const n = Math.min(a.data.length, b.data.length);
+  let sum = 0;
+  for (let i = 0; i < n; i++) sum += Math.abs(a.data[i] - b.data[i]);
+  return sum / n / 255;
+}

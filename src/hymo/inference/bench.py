@@ -23,7 +23,7 @@ from hymo.inference.sampling import Sampling
 from hymo.models import build_hymo
 
 _WARM_UP = 8
-"""Tokens that are generated before anything is measured."""
+"""Passes that generate before anything is measured."""
 
 
 @dataclass(frozen=True)
@@ -109,23 +109,32 @@ def _measure(
 ) -> list[DecodeTiming]:
     prompts = _prompts(engine, trained, batch, context)
 
-    def run(new: int) -> tuple[list[Choice], float, int, int]:
-        """The texts, seconds from the first token on (from the start for one token), tokens then, state bytes."""
+    def run(new: int, most: int | None = None) -> tuple[list[Choice], float, int, int]:
+        """The texts, seconds from the first token on (from the start for one token), tokens then, state bytes.
+
+        After `most` passes the texts are given up.
+        """
         scheduler = engine.scheduler(slots=batch)
         requests = [Request(p, new, Sampling(seed=place), speculative=drafts) for place, p in enumerate(prompts)]
-        texts = [scheduler.submit(request).choices[0] for request in requests]
+        jobs = [scheduler.submit(request) for request in requests]
+        texts = [job.choices[0] for job in jobs]
         began, before, state = time.perf_counter(), 0, 0
         while any(text.drawn == 0 for text in texts):
             scheduler.step()
             state = max(state, scheduler.bytes_used)
         if new > 1:
             began, before = time.perf_counter(), sum(text.drawn for text in texts)
+        passes = 0
         while not scheduler.idle:
             scheduler.step()
             state = max(state, scheduler.bytes_used)
+            passes += 1
+            if passes == most:
+                for job in jobs:
+                    scheduler.cancel(job)
         return texts, time.perf_counter() - began, before, state
 
-    run(_WARM_UP)
+    run(new_tokens, _WARM_UP)  # with the room of the measured run: what is recorded for it stays
     _, reading, _, _ = run(1)
     texts, writing, before, state = run(new_tokens)
     written = sum(text.drawn for text in texts) - before

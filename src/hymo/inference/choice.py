@@ -11,7 +11,7 @@ from hymo.data.tokenizer import Tokenizer
 from hymo.inference.drafting import Speculation, choose_depth
 from hymo.inference.request import Chunk, Generation, Request, Scored, Token
 from hymo.inference.sampling import Sampling, Uniforms
-from hymo.inference.text import TextStream
+from hymo.inference.text import TextStream, TokenBytes
 
 Reason = Literal["stop", "length", "cancelled"]
 
@@ -19,7 +19,9 @@ Reason = Literal["stop", "length", "cancelled"]
 class Choice:
     """One continuation of a job, from its first token to its end."""
 
-    def __init__(self, job: Job, index: int, tokenizer: Tokenizer, heads: int) -> None:
+    def __init__(
+        self, job: Job, index: int, tokenizer: Tokenizer, heads: int, bytes_of: TokenBytes | None = None
+    ) -> None:
         request = job.request
         self.job, self.index = job, index
         self.finish_reason: Reason | None = None
@@ -35,8 +37,12 @@ class Choice:
         self.uniforms = Uniforms(request.sampling.seed, index)
         self.rule: Sampling = replace(request.sampling, seed=None)
         """How tokens are drawn, alike for all texts with the same settings."""
+        plain = replace(self.rule, temperature=1.0) == Sampling()
+        self.simple = plain and not request.alternatives
+        """Whether its temperature is all that drawing depends on, and its token all that is asked for."""
         self.speculation = Speculation([0] * heads, [0] * heads) if request.speculative else None
         self._tokenizer = tokenizer
+        self._bytes_of = TokenBytes(tokenizer) if bytes_of is None else bytes_of
         self._text = TextStream(request.stop)
         self._tokens: list[Token] = []
         self._ends: list[int] = []
@@ -48,6 +54,11 @@ class Choice:
     def finished(self) -> bool:
         """Whether it has ended."""
         return self.finish_reason is not None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it certainly gets two more tokens without drafts, unless it stops."""
+        return self.speculation is None and self.drawn + 2 <= self.job.request.max_new_tokens
 
     def depth(self, seconds: list[float | None]) -> int:
         """Drafts for the next pass, given the measured times of a pass with 0, 1, ... of them."""
@@ -71,7 +82,7 @@ class Choice:
         if token.id == self._tokenizer.eos_id:
             self.end("stop")
             return
-        data = self._tokenizer.decode_bytes([token.id])
+        data = self._bytes_of(token.id)
         self._tokens.append(token)
         self._ends.append((self._ends[-1] if self._ends else 0) + len(data))
         self._shown.append(self._text.push(data))
@@ -117,13 +128,13 @@ class Choice:
 class Job:
     """A submitted request."""
 
-    def __init__(self, request: Request, tokenizer: Tokenizer, heads: int) -> None:
+    def __init__(self, request: Request, tokenizer: Tokenizer, heads: int, bytes_of: TokenBytes | None = None) -> None:
         self.request = request
         self.read = 0
         """Tokens of the prompt that the model has read."""
         self.scored: list[Scored] = []
         """The prompt's tokens under the model, if asked for, as far as they are read."""
-        self.choices = [Choice(self, index, tokenizer, heads) for index in range(request.n)]
+        self.choices = [Choice(self, index, tokenizer, heads, bytes_of) for index in range(request.n)]
 
     @property
     def finished(self) -> bool:

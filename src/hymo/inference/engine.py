@@ -14,9 +14,10 @@ from hymo.data.tokenizer import Tokenizer
 from hymo.inference.choice import Job
 from hymo.inference.drafting import Costs, Speculation
 from hymo.inference.packaged import checkpoint_path
+from hymo.inference.recorded import Recorders
 from hymo.inference.request import Chunk, Drafts, Generation, Request
 from hymo.inference.sampling import Sampling
-from hymo.inference.scheduler import CHUNK, Scheduler
+from hymo.inference.scheduler import Scheduler
 from hymo.models import HyMo
 from hymo.models.checkpoint import load_model
 
@@ -60,12 +61,14 @@ class Engine:
     Args:
         model: in evaluation mode, on the device to run on.
         tokenizer: of the training data; documents begin with its bos.
+        record: on a CUDA device, record decoding passes as graphs and replay them. The weights must stay as they are.
     """
 
-    def __init__(self, model: HyMo, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: HyMo, tokenizer: Tokenizer, record: bool = True) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self._costs = Costs()
+        self._recorders = Recorders.of(self.model) if record else None
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, device: str = "cpu", dtype: str = "float32") -> Engine:
@@ -109,9 +112,9 @@ class Engine:
         """Most tokens that the context leaves for a continuation."""
         return self.context - len(self.encode(prompt))
 
-    def scheduler(self, slots: int = 16, token_budget: int | None = None, chunk: int = CHUNK) -> Scheduler:
+    def scheduler(self, slots: int = 16, token_budget: int | None = None, chunk: int | None = None) -> Scheduler:
         """A batch of its own to submit requests to; arguments as there."""
-        return Scheduler(self.model, self.tokenizer, slots, token_budget, chunk, self._costs)
+        return Scheduler(self.model, self.tokenizer, slots, token_budget, chunk, self._costs, self._recorders)
 
     def new_speculation(self) -> Speculation:
         """Empty counters, to add up those of several texts."""

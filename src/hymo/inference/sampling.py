@@ -60,9 +60,7 @@ class Sampling:
         Returns:
             (..., V) in fp32 (fp64 for fp64 logits), summing to 1; one-hot at temperature 0.
         """
-        if seen is not None and self.repetition_penalty != 1:
-            penalty = self.repetition_penalty
-            logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+        logits = self._penalised(logits, seen)
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         below = logits - logits.amax(-1, keepdim=True)  # at most 0: no temperature overflows to an undefined share
@@ -82,6 +80,18 @@ class Sampling:
             probabilities = probabilities.masked_fill(probabilities < self.min_p * most, 0)
         return probabilities / probabilities.sum(-1, keepdim=True)
 
+    def draw(self, logits: Tensor, uniforms: Tensor, seen: Tensor | None = None) -> Tensor:
+        """int64 (...) tokens drawn from `probabilities` with uniform numbers (...)."""
+        if self.temperature == 0:
+            return self._penalised(logits, seen).argmax(-1)
+        return draw(self.probabilities(logits, seen), uniforms)
+
+    def _penalised(self, logits: Tensor, seen: Tensor | None) -> Tensor:
+        if seen is None or self.repetition_penalty == 1:
+            return logits
+        penalty = self.repetition_penalty
+        return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
 
 class Uniforms:
     """The uniform numbers that a text's tokens are drawn with, in order.
@@ -95,11 +105,11 @@ class Uniforms:
         self._source = random.Random(None if seed is None else f"{seed}/{index}")
         self._ahead: deque[float] = deque()
 
-    def peek(self, count: int) -> list[float]:
-        """The next `count` numbers in [0, 1), which stay the next ones."""
-        while len(self._ahead) < count:
+    def peek(self, count: int, after: int = 0) -> list[float]:
+        """`count` numbers in [0, 1) behind the next `after`; all stay where they are."""
+        while len(self._ahead) < after + count:
             self._ahead.append(self._source.random())
-        return [self._ahead[i] for i in range(count)]
+        return [self._ahead[after + i] for i in range(count)]
 
     def skip(self, count: int) -> None:
         """Use up `count` numbers."""

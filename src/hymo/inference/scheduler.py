@@ -27,6 +27,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,12 +36,14 @@ from hymo.core.errors import UsageError
 from hymo.data.tokenizer import Tokenizer
 from hymo.inference.choice import Choice, Job
 from hymo.inference.drafting import Costs
-from hymo.inference.picking import Picker
+from hymo.inference.picking import Picker, judged
+from hymo.inference.recorded import Answer, Recorded, Recorder, Recorders
 from hymo.inference.request import Request, Token
+from hymo.inference.text import TokenBytes
 from hymo.models import DecodeState, HyMo
 
-CHUNK = 512
-"""Tokens of prompts in one step unless told otherwise."""
+CHUNK, CHUNK_CUDA = 512, 16_384
+"""Tokens of prompts in one step unless told otherwise: about as long as it takes to give some texts some tokens."""
 
 
 class Scheduler:
@@ -54,6 +57,7 @@ class Scheduler:
             waits. `slots` full contexts unless given.
         chunk: most tokens of prompts that one step reads.
         costs: measured times of passes, to share between schedulers of one model.
+        recorders: recorded passes, to share likewise; None runs every pass as written.
     """
 
     def __init__(
@@ -62,13 +66,16 @@ class Scheduler:
         tokenizer: Tokenizer,
         slots: int = 16,
         token_budget: int | None = None,
-        chunk: int = CHUNK,
+        chunk: int | None = None,
         costs: Costs | None = None,
+        recorders: Recorders | None = None,
     ) -> None:
         self.context = model.rope_gdn.positions
         for name, value in (("slots", slots), ("token_budget", token_budget), ("chunk", chunk)):
             if value is not None and value < 1:
                 raise UsageError(f"{name}: must be at least 1, not {value}.")
+        if chunk is None:
+            chunk = CHUNK_CUDA if model.embed.weight.is_cuda else CHUNK
         self.slots, self.chunk = slots, chunk
         self.token_budget = slots * self.context if token_budget is None else token_budget
         self.waiting: deque[Job] = deque()
@@ -76,8 +83,12 @@ class Scheduler:
         self._model, self._tokenizer = model, tokenizer
         self._heads = model.config.mtp_depth
         self._costs = Costs() if costs is None else costs
+        self._bytes_of = TokenBytes(tokenizer)
         self._picker = Picker(model, tokenizer)
         self._state: DecodeState | None = None
+        self._recorders = recorders
+        self._recorder: Recorder | None = None
+        self._flight: _Flight | None = None
         self._rows: list[Choice] = []
         self._running = 0
         self._longest = 0
@@ -105,7 +116,7 @@ class Scheduler:
             UsageError: it cannot be done, whatever the load: nothing is queued.
         """
         self.check(request)
-        job = Job(request, self._tokenizer, self._heads)
+        job = Job(request, self._tokenizer, self._heads, self._bytes_of)
         self.waiting.append(job)
         return job
 
@@ -170,6 +181,13 @@ class Scheduler:
 
     def _make_room(self, rows: int, longest: int) -> None:
         """Room for some rows of some tokens: twice as many rows as before while the budget lasts, no more tokens."""
+        if self._state is None and self._recorders is not None and not self._recorders.failed:
+            self._recorder = self._recorders.take(self._picker.closed)
+        if self._recorder is not None:
+            held = len(self._rows)
+            self._state = self._recorder.make_room(rows, longest, self._heads, self.slots, self.token_budget, held)
+            self._longest = self._recorder.room - self._heads
+            return
         if self._state is None:
             self._state = self._model.init_state(rows, reserve=longest + self._heads)
             self._longest = longest
@@ -187,9 +205,17 @@ class Scheduler:
         self._longest = max(longest, self._longest)
 
     def _give_back(self) -> None:
-        """Give back what is reserved, if the texts that are left need less than half of it."""
+        """Give back what is reserved, if the texts that are left need less than half of it.
+
+        What recorded passes work on is kept for the next texts.
+        """
         if not self._rows:
             self._state = None
+            if self._recorder is not None and self._recorders is not None:
+                self._recorders.give(self._recorder)
+                self._recorder = self._flight = None
+            return
+        if self._recorder is not None:
             return
         rows, have = len(self._rows), self._pool.batch_size
         longest = max(choice.job.total for choice in self._rows)
@@ -203,16 +229,16 @@ class Scheduler:
         assert self._state is not None
         return self._state
 
-    def _pass(self, start: int, pieces: Sequence[Sequence[int]], history: bool = False) -> tuple[DecodeState, Tensor]:
-        """Let the rows from `start` on read a piece each; the rows as a state of their own, and (rows, width, dim)."""
-        lengths = [len(piece) for piece in pieces]
-        width = max(lengths)
-        stop = start + len(pieces)
-        padded = torch.tensor([[*piece, *[0] * (width - len(piece))] for piece in pieces], device=self._device)
+    def _pass(
+        self, start: int, tokens: Tensor, lengths: Sequence[int], history: bool = False
+    ) -> tuple[DecodeState, Tensor]:
+        """Let the rows from `start` on read so many of tokens (rows, width); the rows as a state, and the result."""
+        width = tokens.shape[1]
+        stop = start + len(lengths)
         ragged = torch.tensor(lengths, device=self._device) if min(lengths) < width else None
         longest = int(self._pool.lengths[start:stop].max())
         part = self._pool.rows(start, stop, longest + width)
-        return part, self._model.decode_hidden(padded, part, ragged, keep_history=history)
+        return part, self._model.decode_hidden(tokens, part, ragged, keep_history=history)
 
     def _read_prompts(self) -> list[Choice]:
         """Read the next piece of prompts; texts whose prompt is read get their first token."""
@@ -220,7 +246,10 @@ class Scheduler:
         jobs, pieces = self._next_pieces()
         if not jobs:
             return []
-        part, hidden = self._pass(start, pieces)
+        lengths = [len(piece) for piece in pieces]
+        width = max(lengths)
+        padded = torch.tensor([[*piece, *[0] * (width - len(piece))] for piece in pieces], device=self._device)
+        part, hidden = self._pass(start, padded, lengths)
         self._pool.put(start, part)
         ready: list[Choice] = []
         places: list[Tensor] = []
@@ -241,7 +270,8 @@ class Scheduler:
             drawing = [choice for choice, _ in pairs]
             states = torch.stack([state for _, state in pairs])
             self._picker.begin(drawing)
-            for choice, state, tokens in zip(drawing, states, self._picker.pick(drawing, states[:, None]), strict=True):
+            drawn = self._picker.pick(drawing, self._picker.logits(states[:, None]))
+            for choice, state, tokens in zip(drawing, states, drawn, strict=True):
                 choice.hidden = state
                 choice.push(tokens[0])
         return ready
@@ -257,6 +287,8 @@ class Scheduler:
             width = max(len(piece), *(len(other) for other in pieces)) if pieces else len(piece)
             if pieces and width * (len(pieces) + 1) > 2 * self.chunk:  # too much of it would be padding
                 break
+            if pieces and jobs[0].read + width > self._longest:  # padding would not fit behind the first
+                break
             jobs.append(job)
             pieces.append(piece)
             left -= len(piece)
@@ -268,39 +300,98 @@ class Scheduler:
     def _decode(self) -> list[Choice]:
         """One pass over all texts that generate."""
         began = time.perf_counter()
-        choices = self._rows[: self._running]
+        ran = self._run_written() if self._recorder is None else self._run_recorded()
+        going = []
+        for row, (choice, tokens) in enumerate(zip(ran.choices, ran.drawn, strict=True)):
+            if choice.finished:  # while the pass was under way
+                continue
+            if choice.speculation is not None:
+                choice.hidden = ran.hidden[row, len(tokens) - 1]
+                choice.speculation.note(ran.depths[row], len(tokens) - 1)
+            _push(choice, tokens)
+            going.append(choice)
+        self._costs.note(len(ran.choices), max(ran.depths), time.perf_counter() - began)
+        return going
+
+    def _depths(self, choices: Sequence[Choice]) -> list[int]:
+        """Drafts of each text in the next pass."""
         seconds = self._costs.of(len(choices), self._heads)
-        depths = [choice.depth(seconds) for choice in choices]
+        return [choice.depth(seconds) for choice in choices]
+
+    def _run_written(self) -> _Pass:
+        """Draft, read and draw, as the model is written."""
+        choices = self._rows[: self._running]
+        depths = self._depths(choices)
         deepest = max(depths)
-        hidden = torch.stack([choice.hidden for choice in choices if choice.hidden is not None])
-        drafts = self._draft(hidden, [choice.pending for choice in choices], deepest)
-        drafts = [row[:depth] for row, depth in zip(drafts, depths, strict=True)]
-        pieces = [[choice.pending, *row] for choice, row in zip(choices, drafts, strict=True)]
-        part, states = self._pass(0, pieces, history=deepest > 0)
-        drawn = self._picker.pick(choices, states, drafts)
+        tokens = torch.tensor([[choice.pending] for choice in choices], device=self._device)
+        drafts = self._draft(_hidden(choices), tokens[:, 0], deepest) if deepest else None
+        if drafts is not None:
+            tokens = torch.cat((tokens, drafts), 1)
+        part, states = self._pass(0, tokens, [depth + 1 for depth in depths], history=deepest > 0)
+        drawn = self._picker.pick(choices, self._picker.logits(states), drafts, depths)
         if deepest:
             part.rollback(torch.tensor([len(tokens) for tokens in drawn], device=self._device))
         self._pool.put(0, part)
-        for row, (choice, tokens) in enumerate(zip(choices, drawn, strict=True)):
-            choice.hidden = states[row, len(tokens) - 1]
-            if choice.speculation is not None:
-                choice.speculation.note(depths[row], len(tokens) - 1)
-            _push(choice, tokens)
-        self._costs.note(len(choices), deepest, time.perf_counter() - began)
-        return choices
+        return _Pass(choices, depths, drawn, states)
 
-    def _draft(self, hidden: Tensor, tokens: list[int], depth: int) -> list[list[int]]:
+    def _run_recorded(self) -> _Pass:
+        """The same by a recorded pass; as written if none can be recorded after all.
+
+        Where tokens are drawn within the pass and nothing is drafted, the next pass is sent before the answer of this
+        one is read: the device works while the host looks at the texts. For a text that ends there it was in vain.
+        """
+        choices = self._rows[: self._running]
+        flight, self._flight = self._flight, None
+        if flight is None:
+            depths = self._depths(choices)
+            simple = all(choice.simple for choice in choices)
+            work = self._recorded(len(choices), max(depths) + 1, simple)
+            if work is None:
+                return self._run_written()
+            flight = _Flight(work, choices, depths, self._send(work, choices, depths))
+        work, depths, count = flight.work, flight.depths, len(flight.choices)
+        if not work.draws:
+            drafts = work.drafts[:count] if work.width > 1 else None
+            drawn = self._picker.pick(choices, work.logits(count), drafts, depths)
+            work.keep([len(tokens) for tokens in drawn])
+            return _Pass(choices, depths, drawn, work.hidden)
+        if flight.choices == choices and all(choice.lasts for choice in choices):
+            self._flight = _Flight(work, choices, depths, self._send(work, choices, depths, ahead=1))
+        drawn = judged(flight.choices, flight.answer.lines(), work.width, depths)
+        return _Pass(flight.choices, depths, drawn, work.hidden)
+
+    def _recorded(self, rows: int, width: int, draws: bool) -> Recorded | None:
+        assert self._recorder is not None
+        assert self._recorders is not None
+        try:
+            return self._recorder.of(rows, width, draws)
+        except Exception as error:  # compiling and recording fail in many ways: none is a reason to end the texts
+            self._recorders.fail(error)
+            self._recorder = None
+            self._state = DecodeState(self._pool.lengths, self._pool.layers)
+            return None
+
+    def _send(self, work: Recorded, choices: Sequence[Choice], depths: Sequence[int], ahead: int = 0) -> Answer:
+        """Start a pass; `ahead` of its texts' last tokens, it goes on from those that the pass before draws."""
+        packet = [
+            [
+                -1 if ahead else choice.pending,
+                depth + 1,
+                choice.rule.temperature,
+                *choice.uniforms.peek(work.width, ahead),
+            ]
+            for choice, depth in zip(choices, depths, strict=True)
+        ]
+        return work.replay(packet, _hidden(choices) if work.width > 1 else None)
+
+    def _draft(self, hidden: Tensor, last: Tensor, depth: int) -> Tensor:
         """The most likely next tokens by the chain of prediction heads, (rows, depth)."""
-        if depth == 0:
-            return [[] for _ in tokens]
-        last = torch.tensor(tokens, device=self._device)
         chain, found = hidden, []
         for block in self._model.mtp.blocks[:depth]:
             chain, out = block(chain, self._model.embed_tokens(last))
             last = self._picker.logits(out).argmax(-1)
             found.append(last)
-        drafts: list[list[int]] = torch.stack(found, 1).tolist()
-        return drafts
+        return torch.stack(found, 1)
 
     def _compact(self) -> None:
         """Close the gaps of the texts that have ended."""
@@ -317,6 +408,30 @@ class Scheduler:
         self._rows = [self._rows[source] for source in moves]
         self._running = len(order)
         self._give_back()
+
+
+class _Pass(NamedTuple):
+    """What a pass gave."""
+
+    choices: list[Choice]
+    depths: list[int]
+    drawn: list[list[Token]]
+    hidden: Tensor
+    """(rows, width, dim)."""
+
+
+class _Flight(NamedTuple):
+    """A recorded pass that runs."""
+
+    work: Recorded
+    choices: list[Choice]
+    depths: list[int]
+    answer: Answer
+
+
+def _hidden(choices: Sequence[Choice]) -> Tensor:
+    """(rows, dim) hidden states that the last tokens were drawn from."""
+    return torch.stack([choice.hidden for choice in choices if choice.hidden is not None])
 
 
 def _push(choice: Choice, tokens: Sequence[Token]) -> None:

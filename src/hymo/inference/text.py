@@ -5,6 +5,23 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
+from hymo.data.tokenizer import Tokenizer
+
+
+class TokenBytes:
+    """The bytes of single tokens, looked up once: with many texts in a batch looking up takes longer than drawing."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._known: dict[int, bytes] = {}
+
+    def __call__(self, token: int) -> bytes:
+        """As `tokenizer.decode_bytes([token])`."""
+        data = self._known.get(token)
+        if data is None:
+            data = self._known[token] = self._tokenizer.decode_bytes([token])
+        return data
+
 
 class TextStream:
     """The bytes of a growing continuation, as far as they may be shown.

@@ -10,10 +10,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.varlen import varlen_attn
 
 from hymo.kernels.arguments import check_cu_seqlens
 from hymo.kernels.cudnn_attention import cudnn_obstacle, packed_attention_cudnn
+
+_FASTEST_FIRST = (
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+)
 
 
 def document_attention(
@@ -62,6 +71,29 @@ def _cudnn_obstacle(device: torch.device) -> str:
 
 
 torch.compiler.assume_constant_result(_cudnn_obstacle)
+
+
+def aligned_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Grouped causal attention of the last tokens of a sequence.
+
+    Args:
+        q: queries (B, T, Hq, d) of the last T of N tokens.
+        k: keys (B, N, Hkv, d); query head i reads group i // (Hq // Hkv).
+        v: values (B, N, Hkv, dv).
+        scale: factor on the scores.
+
+    Returns:
+        (B, T, Hq, dv).
+    """
+    new, total = q.shape[1], k.shape[1]
+    if new == total:
+        with sdpa_kernel(list(_FASTEST_FIRST), set_priority=True):
+            return _causal(q, k, v, scale)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    bias = causal_lower_right(new, total)
+    return F.scaled_dot_product_attention(q, k, v, bias, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(
+        1, 2
+    )
 
 
 def _runs(bounds: Sequence[int]) -> list[tuple[int, int, int]]:

@@ -33,6 +33,8 @@ class SequenceContext:
     """Whether the mixtures treat each token alone, so that no other one moves its rounding."""
     used: int = 0
     """While decoding: the most tokens that a row may hold after this call, padding included."""
+    aligned: bool = False
+    """While decoding: whether every row held the same number of tokens before, `used` less the new ones."""
     capacity: bool = False
     """Whether the mixtures drop beyond their capacity (training only)."""
     telemetry: dict[str, Tensor] | None = field(default=None, compare=False)

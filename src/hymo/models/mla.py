@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
 from hymo.kernels import document_attention
+from hymo.kernels.attention import aligned_attention
 from hymo.models.context import SequenceContext
 from hymo.models.feed_forward import FeedForward
 from hymo.models.layers import RMSNorm, linear
@@ -67,7 +68,7 @@ class MultiHeadLatentAttention(nn.Module):
         stored, rope_keys = self._stored(h, context)
         if cache is not None:
             assert past is not None
-            return self._decode(q, stored, rope_keys, cache, past, context.used)
+            return self._decode(q, stored, rope_keys, cache, past, context)
         k, v = self._expand(stored, rope_keys)
         self._record_scores(q, k, context)
         if context.cu_seqlens is not None:
@@ -105,13 +106,19 @@ class MultiHeadLatentAttention(nn.Module):
         content, v = wide.unflatten(-1, (cfg.n_kv_groups, -1)).split((cfg.qk_nope_head_dim, cfg.v_head_dim), -1)
         return torch.cat((rope_keys, content), -1), v
 
-    def _decode(self, q: Tensor, stored: Tensor, rope_keys: Tensor, cache: MLACache, past: Tensor, used: int) -> Tensor:
+    def _decode(
+        self, q: Tensor, stored: Tensor, rope_keys: Tensor, cache: MLACache, past: Tensor, context: SequenceContext
+    ) -> Tensor:
         rows, new = q.shape[:2]
+        used = context.used
         places = past[:, None] + torch.arange(new, device=q.device)  # (B, new)
         row = torch.arange(rows, device=q.device)[:, None]
         cache.latent[row, places] = stored.to(cache.latent.dtype)
         cache.rope_keys[row, places] = rope_keys.to(cache.rope_keys.dtype)
         latent, keys = cache.latent[:, :used], cache.rope_keys[:, :used]
+        if context.aligned and new > _ABSORBED and q.is_cuda:
+            k, v = self._expand(latent, keys)
+            return self._output(aligned_attention(q, k, v, self.scale).flatten(-2))
         visible = torch.arange(used, device=q.device) <= places[..., None]  # (B, new, used)
         absorb = self.config.mla_latent and new <= min(_ABSORBED, used // 4)
         attend = self._attend_absorbed if absorb else self._attend_expanded

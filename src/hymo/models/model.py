@@ -306,7 +306,8 @@ class HyMo(nn.Module):
         if rows != state.batch_size:
             raise UsageError(f"decode: the state holds {state.batch_size} rows, the tokens {rows}.")
         self._check_state(state)
-        used = int(state.lengths.max()) + new
+        shortest, longest = torch.stack(state.lengths.aminmax()).tolist()
+        used = longest + new
         largest = used - 1
         positions = state.lengths[:, None] + torch.arange(new, device=tokens.device)
         if new_lengths is not None:
@@ -324,6 +325,7 @@ class HyMo(nn.Module):
             keep_history=keep_history,
             alone=keep_history and rows == 1,
             used=used,
+            aligned=shortest == longest,
         )
         x = self.embed_tokens(tokens)
         state.reserve(used)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hymo.core.errors import UsageError
+from hymo.kernels.dispatch import machine_obstacle
 from hymo.models.layers import Float32Islands
 
 Rotation = tuple[Tensor, Tensor]
@@ -22,6 +23,10 @@ Rotation = tuple[Tensor, Tensor]
 def apply_rope(x: Tensor, rotation: Rotation, pairing: str = "half_split") -> Tensor:
     """Rotate the last dimension of x (..., T, heads, d) by the angles of each position; any dtype, rotated in fp32."""
     cos, sin = rotation
+    if _fused(x):
+        from hymo.kernels.triton_rope import rotate  # only here: Triton is optional
+
+        return rotate(x, cos, sin, pairing != "interleaved")
     dtype = torch.promote_types(x.dtype, torch.float32)
     if pairing == "interleaved":
         first, second = x.to(dtype).unflatten(-1, (-1, 2)).unbind(-1)
@@ -30,6 +35,13 @@ def apply_rope(x: Tensor, rotation: Rotation, pairing: str = "half_split") -> Te
         first, second = x.to(dtype).chunk(2, -1)
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
     return turned.to(x.dtype)
+
+
+def _fused(x: Tensor) -> bool:
+    """Whether one kernel can rotate x: without gradients, on a GPU."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.is_cuda or x.ndim != 4 or not x.numel():
+        return False
+    return x.dtype is not torch.float64 and not machine_obstacle(x.device)
 
 
 class RotaryEmbedding(Float32Islands):

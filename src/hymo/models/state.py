@@ -77,6 +77,8 @@ class DecodeState:
     """One cache per block."""
     last_call: Tensor | None = None
     """(B,) tokens that each row read in the last call, if it kept its history."""
+    fixed: bool = False
+    """Whether the tensors must stay where they are, since recorded work refers to them."""
 
     @property
     def batch_size(self) -> int:
@@ -151,7 +153,7 @@ class DecodeState:
         `room` tokens in every row, which a call must not exceed.
         """
         self.reserve(room)
-        if (start, stop) == (0, self.batch_size):
+        if (start, stop) == (0, self.batch_size) and not self.fixed:
             return self
         layers = [type(c)(**{name: getattr(c, name)[start:stop] for name in c.tensors()}) for c in self.layers]
         return DecodeState(self.lengths[start:stop], layers)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from hymo.core.version import VERSION
 from hymo.kernels.cudnn_attention import cudnn_obstacle
-from hymo.kernels.dispatch import kernel_report
+from hymo.kernels.dispatch import kernel_report, machine_obstacle
 from hymo.training.device import has_bf16
 
 EXTRAS = (
@@ -127,10 +127,11 @@ def compilation() -> FastPath:
 
 
 def cuda_graphs() -> FastPath:
-    """Captured graphs of the attention part (training.cuda_graphs_mla)."""
-    if reason := _no_cuda():
-        return FastPath("CUDA graphs", False, reason)
-    return FastPath("CUDA graphs", True, "attention of compiled blocks, one process (training.cuda_graphs_mla)")
+    """Captured graphs: of decoding passes, and of the training step's attention if asked for."""
+    name = "CUDA graphs"
+    if reason := _no_cuda() or machine_obstacle(torch.device("cuda")):
+        return FastPath(name, False, reason)
+    return FastPath(name, True, "decoding passes of generate and serve; attention of a run by training.cuda_graphs_mla")
 
 
 def packed_attention() -> FastPath:
