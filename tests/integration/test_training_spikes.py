@@ -149,6 +149,7 @@ def test_where_it_cannot_go_back_it_goes_on(small: HyMoConfig) -> None:
         Trainer(config, iter([]))
 
 
+@pytest.mark.heavy
 def test_two_ranks_go_back_together(small: HyMoConfig, tmp_path: Path) -> None:
     config = spiked(derive_config(small, training={"start_timeout_minutes": 1.0, "rank_timeout_minutes": 0.5}))
     path = tmp_path / "c.yaml"

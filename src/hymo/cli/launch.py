@@ -48,7 +48,8 @@ def launch(
         runs: Folder of run folders; all machines must share it.
         overrides: Fields to override.
         out: File to write; stdout unless given.
-        setup: Shell line that makes torchrun and hymo available, for example `. env/bin/activate` (torchrun, slurm).
+        setup: Shell line that makes torchrun and hymo available, for example `. env/bin/activate`; with skypilot it is
+            `pip install .` unless given.
         hours: Time limit of a job; one that needs longer queues itself again (slurm).
         partition: Slurm partition.
         account: Slurm account.

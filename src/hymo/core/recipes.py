@@ -63,7 +63,7 @@ class Recipe:
     partition: str | None = None
     account: str | None = None
     setup: str | None = None
-    """Shell line that makes `torchrun` and hymo available, for Slurm and torchrun."""
+    """Shell line that makes `torchrun` and hymo available; SkyPilot runs it once on each machine."""
     restarts: int = 10
     """How often a job is started again after failures."""
 
@@ -221,7 +221,7 @@ def skypilot(recipe: Recipe) -> str:
     }
     if keys := _keys(config):
         task["secrets"] = dict.fromkeys(keys)  # `sky jobs launch --secret NAME` takes them from the environment
-    task["setup"] = "pip install .\n"
+    task["setup"] = f"{recipe.setup or 'pip install .'}\n"
     head = 'HEAD=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexport HEAD'
     task["run"] = f"set -u\n{head}\n{_body(recipe, config)}"
     disk = plan(config, gpus=recipe.nodes * recipe.gpus).checkpoint_disk_bytes
