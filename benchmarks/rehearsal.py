@@ -2,10 +2,12 @@
 
     python benchmarks/rehearsal.py hymo_tiny --ranks 2 --data DATA --out rehearsal --steps 40
     python benchmarks/rehearsal.py hymo_750m --ranks 2 --data DATA --tokenizer TOKENIZER --out rehearsal --steps 16
+    python benchmarks/rehearsal.py hymo_tiny --ranks 2 --data DATA --steps 40 --until 15 --again 30 --last-ranks 1
 
 Writes rehearsal.json (exit codes, seconds, what each part said, metrics by step, whether the resumed run took up the
 state that the interrupted one saved), loss.png and rehearsal.log into OUT, as it goes: what was cut short is readable.
-The run itself lies in --runs, which must have room for two checkpoints.
+With --last-ranks the resumed run is stopped once more, and fewer ranks with as many devices end it. The run itself lies
+in --runs, which must have room for two checkpoints.
 """
 
 from __future__ import annotations
@@ -125,6 +127,11 @@ class Rehearsal:
         told["seconds"] = round(time.monotonic() - began, 1)
         self.keep(name, told)
 
+    def shrink(self, ranks: int) -> None:
+        """Go on with fewer ranks, as if devices had gone."""
+        self.args.ranks = ranks
+        self.environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(device) for device in range(ranks))
+
     def metrics(self) -> list[dict[str, Any]]:
         """Training records of the run so far."""
         return [r for r in read_metrics(self.run) if r.get("split") == "train"]
@@ -160,6 +167,9 @@ def main() -> None:
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--until", type=int, help="step of the SIGTERM; the middle unless given")
+    parser.add_argument("--preflight", choices=["whole", "quick", "none"], default="whole")
+    parser.add_argument("--last-ranks", type=int, help="ranks of a last part")
+    parser.add_argument("--again", type=int, help="step of the SIGTERM before it")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--price", type=float, default=2.0, help="of a device-hour, for the cost so far")
     args = parser.parse_args()
@@ -177,11 +187,16 @@ def main() -> None:
         "hymo",
     ]
     file, run = str(rehearsal.file), str(rehearsal.run)
-    rehearsal.call("preflight", [*torchrun, "doctor", "--preflight", file, "--ranks", str(args.ranks)], 120)
+    if args.preflight != "none":
+        words = [*torchrun, "doctor", "--preflight", file, "--ranks", str(args.ranks)]
+        rehearsal.call("preflight", [*words, *(["--quick"] if args.preflight == "quick" else [])], 120)
     rehearsal.started("interrupted", args.until or args.steps // 2, 150)
     folders = list_checkpoints(rehearsal.run / "checkpoints")
     rehearsal.keep("saved_at_the_signal", [path.name for path in folders])
-    rehearsal.started("resumed", None, 150)
+    rehearsal.started("resumed", args.again if args.last_ranks else None, 150)
+    if args.last_ranks:
+        rehearsal.shrink(args.last_ranks)
+        rehearsal.started("fewer_ranks", None, 150)
     rehearsal.check()
     rehearsal.call("watch", [*hymo, "watch", run, "--once", "--price", str(args.price)], 60)
     rehearsal.call("plot", [*hymo, "plot", run, "--out", str((rehearsal.out / "loss.png").resolve())], 60)

@@ -134,6 +134,7 @@ def test_all_kinds_carry_the_same_commands(recipe: Recipe) -> None:
     first = found["torchrun"]
     assert all(lines == first for lines in found.values())
     assert first == [f"run {recipe.preflight}", f"run {recipe.train}"]
+    assert recipe.train.startswith("python3 -m hymo.training.torchrun ")
     assert f"--nnodes {recipe.nodes} --nproc-per-node 8 " in recipe.train
     assert " -m hymo train hymo_750m " in recipe.train
     assert " -m hymo doctor --preflight hymo_750m " in recipe.preflight
@@ -255,7 +256,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, folder / "log"
-        for name in ("torchrun", "srun", "scontrol", "scancel"):
+        for name in ("python3", "srun", "scontrol", "scancel"):
             (folder / name).write_text(FAKE)
             (folder / name).chmod(0o755)
 
@@ -277,7 +278,7 @@ class Machine:
             else:
                 (self.folder / "log.end").touch()
             code = process.wait(20)
-        return code, [line.partition(" --")[0] if "torchrun" not in line else line for line in self.log_lines()]
+        return code, [line.partition(" --")[0] if "python3" not in line else line for line in self.log_lines()]
 
     def log_lines(self) -> list[str]:
         return self.log.read_text().splitlines()
@@ -309,4 +310,4 @@ def test_a_slurm_job_saves_and_queues_itself_again(tmp_path: Path) -> None:
     code, calls = machine.run(slurm(FLAGSHIP), stop=True, SLURM_RESTART_COUNT="10")
     assert "scontrol requeue 5" not in calls  # often enough
     code, calls = machine.run(slurm(FLAGSHIP), stop=False)
-    assert (code, calls[-1].startswith("torchrun")) == (7, True)
+    assert (code, calls[-1].startswith("python3 -m hymo.training.torchrun ")) == (7, True)

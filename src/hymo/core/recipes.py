@@ -27,6 +27,8 @@ GRACE_SECONDS = 300
 """Time that a run has to finish its step and save when it is told to stop."""
 _PORT, _PREFLIGHT_PORT = 29500, 29501
 """Where ranks meet on the first machine, and where those of a preflight do."""
+_TORCHRUN = "python3 -m hymo.training.torchrun"
+"""PyTorch's launcher, with time for ranks to save when they are told to stop."""
 _KEYS = {"wandb": "WANDB_API_KEY", "trackio": "HF_TOKEN"}
 """Environment variable that a sink of metrics takes its key from."""
 _BODY = "run"
@@ -83,7 +85,7 @@ class Recipe:
         options = [f"--nnodes {self.nodes} --nproc-per-node {self.gpus} --max-restarts 3 --rdzv-backend c10d"]
         options.append(f'--rdzv-id {shlex.quote(self.resolved().run.name)} --rdzv-endpoint "$HEAD:{port}"')
         sets = [f"--set {shlex.quote(each)}" for each in self.settings]
-        return " ".join(["torchrun", *options, "-m hymo", *words, *sets])
+        return " ".join([_TORCHRUN, *options, "-m hymo", *words, *sets])
 
     @property
     def train(self) -> str:
@@ -118,9 +120,8 @@ def _body(recipe: Recipe, config: HyMoConfig) -> str:
     """What every machine runs once `HEAD` is set."""
     checkpoints = shlex.quote(f"{config.run.output_dir}/{config.run.name}/{CHECKPOINTS}")
     return f"""\
-# Each start meets in a store of its own; ranks that are told to stop have time to save.
+# Each start meets in a store of its own.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={GRACE_SECONDS}
 # torchrun gets a process group of its own: its ranks must hear a signal once, from it.
 set -m
 stopped=0
