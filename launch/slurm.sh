@@ -3,6 +3,7 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=64
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -44,7 +45,7 @@ EVERY_MACHINE
 )
 stopped=0
 trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM
-srun --kill-on-bad-exit=1 bash -c "$body" &
+srun --kill-on-bad-exit=1 --cpus-per-task=64 bash -c "$body" &
 child=$!
 wait "$child"
 code=$?

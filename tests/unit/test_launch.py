@@ -41,6 +41,7 @@ DIRECTIVES = {
     "nodes": r"[1-9]\d*",
     "ntasks-per-node": "1",
     "gpus-per-node": r"[1-9]\d*",
+    "cpus-per-task": r"[1-9]\d*",
     "time": TIME,
     "requeue": None,
     "open-mode": "append|truncate",
@@ -152,7 +153,10 @@ def test_every_directive_of_the_slurm_job(recipe: Recipe) -> None:
     for name, _, value in given:
         pattern = DIRECTIVES[name]
         assert value == "" if pattern is None else re.fullmatch(pattern, value), (name, value)
-    assert {n: v for n, _, v in given}["nodes"] == str(recipe.nodes)
+    values = {n: v for n, _, v in given}
+    assert values["nodes"] == str(recipe.nodes)
+    assert int(values["cpus-per-task"]) == 8 * int(values["gpus-per-node"])
+    assert f"srun --kill-on-bad-exit=1 --cpus-per-task={values['cpus-per-task']} bash -c" in slurm(recipe)
 
 
 @RECIPES
@@ -239,7 +243,7 @@ FAKE = """#!/usr/bin/env bash
 name=$(basename "$0")
 echo "$name ${*%%$'\\n'*}" >> "$LOG"
 case "$name $*" in
-    "srun"*) echo $$ > "$LOG.srun"; shift; exec "$@" ;;
+    "srun"*) echo $$ > "$LOG.srun"; while [[ $1 == --* ]]; do shift; done; exec "$@" ;;
     *doctor*) exit "${DOCTOR:-0}" ;;
     *" train "*)
         trap 'echo TERM >> "$LOG"; exit 143' TERM

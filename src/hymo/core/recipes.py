@@ -62,6 +62,8 @@ class Recipe:
     """Container image for Kubernetes, with hymo installed."""
     hours: int = 24
     """Time limit of one Slurm job; a run that needs more is queued again."""
+    cpus: int = 8
+    """CPU cores for each device, asked of Slurm, whose default may be one for all."""
     partition: str | None = None
     account: str | None = None
     setup: str | None = None
@@ -99,7 +101,12 @@ class Recipe:
 
 
 def _check(recipe: Recipe) -> HyMoConfig:
-    for name, number in (("nodes", recipe.nodes), ("gpus", recipe.gpus), ("hours", recipe.hours)):
+    for name, number in (
+        ("nodes", recipe.nodes),
+        ("gpus", recipe.gpus),
+        ("hours", recipe.hours),
+        ("cpus", recipe.cpus),
+    ):
         if number < 1:
             raise UsageError(f"--{name} {number}: must be at least 1.")
     for override in recipe.overrides:
@@ -160,12 +167,13 @@ def torchrun(recipe: Recipe) -> str:
 def slurm(recipe: Recipe) -> str:
     """A batch script for `sbatch`, which queues itself again when it is preempted or out of time."""
     config = _check(recipe)
-    name = config.run.name
+    name, cores = config.run.name, recipe.cpus * recipe.gpus
     directives = [
         f"--job-name={name}",
         f"--nodes={recipe.nodes}",
         "--ntasks-per-node=1",
         f"--gpus-per-node={recipe.gpus}",
+        f"--cpus-per-task={cores}",
         f"--time={recipe.hours}:00:00",
         "--requeue",
         "--open-mode=append",
@@ -187,7 +195,7 @@ set -u
 )
 stopped=0
 trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM
-srun --kill-on-bad-exit=1 bash -c "$body" &
+srun --kill-on-bad-exit=1 --cpus-per-task={cores} bash -c "$body" &
 child=$!
 wait "$child"
 code=$?
