@@ -171,6 +171,7 @@ def main() -> None:
     parser.add_argument("--again", type=int, help="step of the SIGTERM before it")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--price", type=float, default=2.0, help="of a device-hour, for the cost so far")
+    parser.add_argument("--preflight", choices=["whole", "quick", "none"], default="whole")
     args = parser.parse_args()
     shutil.rmtree(Path(args.runs) / "rehearsal", ignore_errors=True)
     rehearsal = Rehearsal(args)
@@ -186,7 +187,9 @@ def main() -> None:
         "hymo",
     ]
     file, run = str(rehearsal.file), str(rehearsal.run)
-    rehearsal.call("preflight", [*torchrun, "doctor", "--preflight", file, "--ranks", str(args.ranks)], 120)
+    if args.preflight != "none":
+        words = [*torchrun, "doctor", "--preflight", file, "--ranks", str(args.ranks)]
+        rehearsal.call("preflight", [*words, *(["--quick"] if args.preflight == "quick" else [])], 120)
     rehearsal.started("interrupted", args.until or args.steps // 2, 150)
     folders = list_checkpoints(rehearsal.run / "checkpoints")
     rehearsal.keep("saved_at_the_signal", [path.name for path in folders])

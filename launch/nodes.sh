@@ -2,9 +2,8 @@
 # hymo_750m on one machine with 8 GPUs: start this on every machine, HEAD=NAME of the first one.
 set -u
 : "${HEAD:=localhost}"
-# Each start meets in a store of its own; ranks that are told to stop have time to save.
+# Each start meets in a store of its own.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=300
 # torchrun gets a process group of its own: its ranks must hear a signal once, from it.
 set -m
 stopped=0
@@ -24,8 +23,8 @@ run() {
     [ "$stopped" -eq 0 ] || exit "$stopped"
 }
 if [ ! -d runs/hymo_750m/checkpoints ]; then
-    run torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29501" -m hymo doctor --preflight hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
+    run python3 -m hymo.training.torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29501" -m hymo doctor --preflight hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
     [ "$code" -eq 0 ] || exit "$code"
 fi
-run torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29500" -m hymo train hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
+run python3 -m hymo.training.torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29500" -m hymo train hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
 exit "$code"

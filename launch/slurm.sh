@@ -3,6 +3,7 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=64
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -14,9 +15,8 @@ HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export HEAD
 body=$(cat <<'EVERY_MACHINE'
 set -u
-# Each start meets in a store of its own; ranks that are told to stop have time to save.
+# Each start meets in a store of its own.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=300
 # torchrun gets a process group of its own: its ranks must hear a signal once, from it.
 set -m
 stopped=0
@@ -36,16 +36,16 @@ run() {
     [ "$stopped" -eq 0 ] || exit "$stopped"
 }
 if [ ! -d runs/hymo_750m/checkpoints ]; then
-    run torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29501" -m hymo doctor --preflight hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
+    run python3 -m hymo.training.torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29501" -m hymo doctor --preflight hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
     [ "$code" -eq 0 ] || exit "$code"
 fi
-run torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29500" -m hymo train hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
+run python3 -m hymo.training.torchrun --nnodes 1 --nproc-per-node 8 --max-restarts 3 --rdzv-backend c10d --rdzv-id hymo_750m --rdzv-endpoint "$HEAD:29500" -m hymo train hymo_750m --set run.output_dir=runs --set run.data=data --set training.hang_abort=true
 exit "$code"
 EVERY_MACHINE
 )
 stopped=0
 trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM
-srun --kill-on-bad-exit=1 bash -c "$body" &
+srun --kill-on-bad-exit=1 --cpus-per-task=64 bash -c "$body" &
 child=$!
 wait "$child"
 code=$?

@@ -22,8 +22,6 @@ child=
 set -m
 # Every start meets in a store of its own: a kept one holds what earlier starts wrote about themselves.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-# Ranks that were told to stop finish their step and save; torchrun would kill them after 30 s.
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}"
 
 stop() {
     stopped=$1
@@ -65,7 +63,7 @@ fi
 
 while [ "$ranks" -ge 1 ]; do
     [ "$stopped" -ne 0 ] && exit "$stopped"
-    "$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks" --max-restarts "${RESTARTS:-3}" \
+    "$python" -m hymo.training.torchrun --standalone --nproc-per-node "$ranks" --max-restarts "${RESTARTS:-3}" \
         -m hymo train "$@" &
     child=$!
     [ "$stopped" -ne 0 ] && kill "$child" 2>/dev/null # it came between the two lines above

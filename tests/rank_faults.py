@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -35,7 +36,7 @@ def install(fault: str, rank: int) -> None:
     """Make something go wrong in this process, or take long."""
     from hymo.data.loader import Batch, PackedLoader
     from hymo.evaluation import perplexity
-    from hymo.training import checkpointer
+    from hymo.training import checkpointer, heartbeat
     from hymo.training.trainer import Trainer
 
     kind, _, at = fault.partition("@")
@@ -63,6 +64,9 @@ def install(fault: str, rank: int) -> None:
 
     if kind == "stall":  # whoever it is
         before(Trainer, "take_step", lambda trainer, *_: time.sleep(600 if trainer.step + 1 == int(at) else 0))
+    if kind == "freeze":  # foreign code that keeps Python's lock
+        sleep, heartbeat._SLACK_SECONDS = ctypes.PyDLL(None).sleep, 0.5
+        before(Trainer, "take_step", lambda trainer, *_: sleep(600) if trainer.step + 1 == int(at) else None)
     if kind in ("raise", "memory", "hang", "die"):
         before(Trainer, "take_step", in_step)
     if kind == "poison":  # the batch at a place in the order is of bytes that no text has

@@ -22,6 +22,8 @@ import pytest
 import rank_faults
 from hymo.core.config import HyMoConfig
 from hymo.core.load import CHECKPOINTS, derive_config, dump_config
+from hymo.core.recipes import Recipe as LaunchRecipe
+from hymo.core.recipes import torchrun
 from hymo.models.checkpoint import load_model
 from hymo.training.metrics import read_jsonl, read_metrics
 from hymo.training.run import run_folder
@@ -192,3 +194,48 @@ def test_two_kills(tmp_path: Path, dataset: Path) -> None:
 @pytest.mark.timeout(1200)
 def test_twenty_kills(tmp_path: Path, dataset: Path) -> None:
     check(tmp_path, dataset, kills=20, seed=2)
+
+
+@pytest.mark.heavy
+def test_two_machines_start_stop_and_go_on_by_the_rendered_script(tmp_path: Path, dataset: Path) -> None:
+    """`hymo launch torchrun --nodes 2`, both machines on this one: preflight, SIGTERM to both, the same again."""
+    config = derive_config(
+        odd_config(tmp_path, dataset),
+        scheduler={"total_steps": 400},
+        training={"grad_accum_steps": 2, "seq_len": 16, "max_epochs": 10, "eval_interval": 1000},
+        run={"name": "run"},
+    )
+    path, script = tmp_path / "c.yaml", tmp_path / "start.sh"
+    path.write_text(dump_config(config))
+    script.write_text(torchrun(LaunchRecipe(str(path), data=str(dataset), nodes=2, gpus=1)))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    environment |= {"GLOO_SOCKET_IFNAME": "lo", "HEAD": "localhost"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def machines(until: int | None) -> list[int]:
+        logs = [(tmp_path / f"log-{i}").open("ab") for i in (0, 1)]
+        both = [subprocess.Popen(["bash", str(script)], env=environment, stdout=log, stderr=log) for log in logs]
+        try:
+            limit = time.monotonic() + 120
+            while until is not None and newest(run_folder(config)) < until:
+                assert time.monotonic() < limit, (tmp_path / "log-0").read_text()
+                time.sleep(0.01)
+            for each in both if until is not None else []:
+                each.terminate()
+            return [each.wait(120) for each in both]
+        finally:
+            for each in both:
+                for pid in descendants(each.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+    assert machines(until=5) == [143, 143]
+    said = (tmp_path / "log-0").read_text() + (tmp_path / "log-1").read_text()
+    assert said.count("ok    checkpoint") == 1  # one preflight, told by the first rank
+    stopped = [e["step"] for e in read_jsonl(run_folder(config) / "events.jsonl") if e["kind"] == "interrupted"]
+    assert machines(until=None) == [0, 0]
+    assert begins(run_folder(config)) == [0, *stopped]  # nothing lost
+    said = (tmp_path / "log-0").read_text() + (tmp_path / "log-1").read_text()
+    assert said.count("ok    checkpoint") == 1  # no second one
+    records = [r["step"] for r in read_metrics(run_folder(config)) if r["split"] == "train"]
+    assert records == list(range(1, 401))

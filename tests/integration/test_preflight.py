@@ -128,6 +128,11 @@ def test_a_wrong_number_of_ranks(small: HyMoConfig, capsys: pytest.CaptureFixtur
     assert (code, told["ranks"][1]) == (0, "2, 1 of them here, each with 1 passes of 2 sequences a step")
 
 
+def test_quick_leaves_the_model_out(small: HyMoConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = run(small, capsys, "--quick")
+    assert (code, list(told), {state for state, _ in told.values()}) == (0, NAMES[:-2], {"ok"})
+
+
 def test_two_ranks_try_it_together(small: HyMoConfig, tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(dump_config(small))
@@ -172,7 +177,7 @@ def test_json_and_words_that_need_a_run(small: HyMoConfig, tmp_path: Path, capsy
     assert (data["ok"], "hymo data prepare" in data["text"]) == (False, True)
     assert main(["doctor", "--preflight", str(path), "--data", str(small.run.data)]) == 0
     capsys.readouterr()
-    for words in (["--ranks", "2"], ["--data", "x"], ["--preflight", str(path), "--ranks", "0"]):
+    for words in (["--ranks", "2"], ["--data", "x"], ["--quick"], ["--preflight", str(path), "--ranks", "0"]):
         assert main(["doctor", *words]) == 2
     assert "need --preflight CONFIG" in capsys.readouterr().err
 

@@ -99,6 +99,16 @@ def test_a_process_on_its_own_that_hangs_ends_too(small: HyMoConfig) -> None:
     assert json.loads(called.read_text())["kind"] == "failed"  # somebody was told before the end
 
 
+def test_nobody_who_keeps_pythons_lock_keeps_the_run(small: HyMoConfig) -> None:
+    """Then no thread of Python's can look at a clock: faulthandler's own writes the stacks and ends the process."""
+    config = derive_config(small, training={"hang_minutes": 0.02, "hang_abort": True})
+    path = Path(small.run.output_dir) / "c.yaml"
+    path.write_text(dump_config(config))
+    job = Job(1, rank_faults.command, ["train", str(path)], path.with_name("said"), "freeze@2")
+    assert job.exits(30) == [1]
+    assert "rank_faults.py" in (run_folder(config) / "stacks.txt").read_text()
+
+
 def test_health_and_metrics_of_a_run(small: HyMoConfig) -> None:
     config = derive_config(small, run={"health_port": free_port()}, scheduler={"total_steps": 2})
     port = config.run.health_port

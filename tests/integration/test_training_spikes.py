@@ -121,7 +121,7 @@ def test_the_run_goes_on_as_if_the_batch_had_never_been_there(small: HyMoConfig)
 @pytest.mark.usefixtures("poison")
 def test_an_interruption_changes_nothing(small: HyMoConfig) -> None:
     """Stopped just before the spike, and again after the rewind: what is usual and left out is in the checkpoint."""
-    config = spiked(small)
+    config = spiked(small, num_workers=2)
     for step in (7, 11):
         with open_run(config) as trainer:
             stop_after(trainer, step)
@@ -149,6 +149,7 @@ def test_where_it_cannot_go_back_it_goes_on(small: HyMoConfig) -> None:
         Trainer(config, iter([]))
 
 
+@pytest.mark.heavy
 def test_two_ranks_go_back_together(small: HyMoConfig, tmp_path: Path) -> None:
     config = spiked(derive_config(small, training={"start_timeout_minutes": 1.0, "rank_timeout_minutes": 0.5}))
     path = tmp_path / "c.yaml"

@@ -41,6 +41,7 @@ DIRECTIVES = {
     "nodes": r"[1-9]\d*",
     "ntasks-per-node": "1",
     "gpus-per-node": r"[1-9]\d*",
+    "cpus-per-task": r"[1-9]\d*",
     "time": TIME,
     "requeue": None,
     "open-mode": "append|truncate",
@@ -134,6 +135,7 @@ def test_all_kinds_carry_the_same_commands(recipe: Recipe) -> None:
     first = found["torchrun"]
     assert all(lines == first for lines in found.values())
     assert first == [f"run {recipe.preflight}", f"run {recipe.train}"]
+    assert recipe.train.startswith("python3 -m hymo.training.torchrun ")
     assert f"--nnodes {recipe.nodes} --nproc-per-node 8 " in recipe.train
     assert " -m hymo train hymo_750m " in recipe.train
     assert " -m hymo doctor --preflight hymo_750m " in recipe.preflight
@@ -151,7 +153,10 @@ def test_every_directive_of_the_slurm_job(recipe: Recipe) -> None:
     for name, _, value in given:
         pattern = DIRECTIVES[name]
         assert value == "" if pattern is None else re.fullmatch(pattern, value), (name, value)
-    assert {n: v for n, _, v in given}["nodes"] == str(recipe.nodes)
+    values = {n: v for n, _, v in given}
+    assert values["nodes"] == str(recipe.nodes)
+    assert int(values["cpus-per-task"]) == 8 * int(values["gpus-per-node"])
+    assert f"srun --kill-on-bad-exit=1 --cpus-per-task={values['cpus-per-task']} bash -c" in slurm(recipe)
 
 
 @RECIPES
@@ -238,7 +243,7 @@ FAKE = """#!/usr/bin/env bash
 name=$(basename "$0")
 echo "$name ${*%%$'\\n'*}" >> "$LOG"
 case "$name $*" in
-    "srun"*) echo $$ > "$LOG.srun"; shift; exec "$@" ;;
+    "srun"*) echo $$ > "$LOG.srun"; while [[ $1 == --* ]]; do shift; done; exec "$@" ;;
     *doctor*) exit "${DOCTOR:-0}" ;;
     *" train "*)
         trap 'echo TERM >> "$LOG"; exit 143' TERM
@@ -255,7 +260,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, folder / "log"
-        for name in ("torchrun", "srun", "scontrol", "scancel"):
+        for name in ("python3", "srun", "scontrol", "scancel"):
             (folder / name).write_text(FAKE)
             (folder / name).chmod(0o755)
 
@@ -277,7 +282,7 @@ class Machine:
             else:
                 (self.folder / "log.end").touch()
             code = process.wait(20)
-        return code, [line.partition(" --")[0] if "torchrun" not in line else line for line in self.log_lines()]
+        return code, [line.partition(" --")[0] if "python3" not in line else line for line in self.log_lines()]
 
     def log_lines(self) -> list[str]:
         return self.log.read_text().splitlines()
@@ -309,4 +314,4 @@ def test_a_slurm_job_saves_and_queues_itself_again(tmp_path: Path) -> None:
     code, calls = machine.run(slurm(FLAGSHIP), stop=True, SLURM_RESTART_COUNT="10")
     assert "scontrol requeue 5" not in calls  # often enough
     code, calls = machine.run(slurm(FLAGSHIP), stop=False)
-    assert (code, calls[-1].startswith("torchrun")) == (7, True)
+    assert (code, calls[-1].startswith("python3 -m hymo.training.torchrun ")) == (7, True)

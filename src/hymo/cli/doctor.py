@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from hymo.cli.options import Json, Overrides
 from hymo.cli.output import print_json, print_table
@@ -20,6 +22,7 @@ def doctor(
     overrides: Overrides = (),
     data: Path | None = None,
     ranks: int | None = None,
+    quick: Annotated[bool, Parameter(negative="")] = False,
     json: Json = False,
 ) -> int:
     """Say what is installed, which fast paths are on, and why the others are not; or whether a run can start.
@@ -33,15 +36,16 @@ def doctor(
         overrides: Fields of that run to override.
         data: Its data set, as `hymo train --data`.
         ranks: Ranks that it shall be trained on; those that are here unless given.
+        quick: Leave out the step and the checkpoint, which take long where the model is large.
         json: Write JSON.
     """
     if preflight is not None:
-        return _preflight(preflight, overrides, data, ranks, json)
+        return _preflight(preflight, overrides, data, ranks, quick, json)
     from hymo.core.errors import UsageError
     from hymo.training.doctor import diagnose
 
-    if overrides or data is not None or ranks is not None:
-        raise UsageError("doctor: --set, --data and --ranks need --preflight CONFIG.")
+    if overrides or data is not None or ranks is not None or quick:
+        raise UsageError("doctor: --set, --data, --ranks and --quick need --preflight CONFIG.")
     found = diagnose()
     if json:
         print_json(found.to_dict())
@@ -58,7 +62,9 @@ def doctor(
     return 0
 
 
-def _preflight(config: str, overrides: tuple[str, ...], data: Path | None, ranks: int | None, json: bool) -> int:
+def _preflight(
+    config: str, overrides: tuple[str, ...], data: Path | None, ranks: int | None, quick: bool, json: bool
+) -> int:
     import os
     from dataclasses import asdict
 
@@ -78,7 +84,7 @@ def _preflight(config: str, overrides: tuple[str, ...], data: Path | None, ranks
         if not json:
             print(f"{_WORDS[check.ok]:4}  {check.name:10}  {check.text}", flush=True)
 
-    checks = preflight(with_data(resolved, data), ranks, show)
+    checks = preflight(with_data(resolved, data), ranks, show, quick)
     if launched_rank():  # the first one speaks for all, and torchrun ends the others once one has failed
         return 0
     if json:

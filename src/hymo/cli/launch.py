@@ -24,6 +24,7 @@ def launch(
     out: Path | None = None,
     setup: str | None = None,
     hours: int = 24,
+    cpus: int = 8,
     partition: str | None = None,
     account: str | None = None,
     gpu: str = "H100",
@@ -48,8 +49,10 @@ def launch(
         runs: Folder of run folders; all machines must share it.
         overrides: Fields to override.
         out: File to write; stdout unless given.
-        setup: Shell line that makes torchrun and hymo available, for example `. env/bin/activate` (torchrun, slurm).
+        setup: Shell line that makes torchrun and hymo available, for example `. env/bin/activate`; with skypilot it is
+            `pip install .` unless given.
         hours: Time limit of a job; one that needs longer queues itself again (slurm).
+        cpus: CPU cores for each GPU (slurm).
         partition: Slurm partition.
         account: Slurm account.
         gpu: Kind of GPU, by SkyPilot's name.
@@ -77,6 +80,7 @@ def launch(
         mount=mount,
         image=image,
         hours=hours,
+        cpus=cpus,
         partition=partition,
         account=account,
         setup=setup,

@@ -27,6 +27,8 @@ GRACE_SECONDS = 300
 """Time that a run has to finish its step and save when it is told to stop."""
 _PORT, _PREFLIGHT_PORT = 29500, 29501
 """Where ranks meet on the first machine, and where those of a preflight do."""
+_TORCHRUN = "python3 -m hymo.training.torchrun"
+"""PyTorch's launcher, with time for ranks to save when they are told to stop."""
 _KEYS = {"wandb": "WANDB_API_KEY", "trackio": "HF_TOKEN"}
 """Environment variable that a sink of metrics takes its key from."""
 _BODY = "run"
@@ -60,10 +62,12 @@ class Recipe:
     """Container image for Kubernetes, with hymo installed."""
     hours: int = 24
     """Time limit of one Slurm job; a run that needs more is queued again."""
+    cpus: int = 8
+    """CPU cores for each device, asked of Slurm, whose default may be one for all."""
     partition: str | None = None
     account: str | None = None
     setup: str | None = None
-    """Shell line that makes `torchrun` and hymo available, for Slurm and torchrun."""
+    """Shell line that makes `torchrun` and hymo available; SkyPilot runs it once on each machine."""
     restarts: int = 10
     """How often a job is started again after failures."""
 
@@ -83,7 +87,7 @@ class Recipe:
         options = [f"--nnodes {self.nodes} --nproc-per-node {self.gpus} --max-restarts 3 --rdzv-backend c10d"]
         options.append(f'--rdzv-id {shlex.quote(self.resolved().run.name)} --rdzv-endpoint "$HEAD:{port}"')
         sets = [f"--set {shlex.quote(each)}" for each in self.settings]
-        return " ".join(["torchrun", *options, "-m hymo", *words, *sets])
+        return " ".join([_TORCHRUN, *options, "-m hymo", *words, *sets])
 
     @property
     def train(self) -> str:
@@ -97,7 +101,12 @@ class Recipe:
 
 
 def _check(recipe: Recipe) -> HyMoConfig:
-    for name, number in (("nodes", recipe.nodes), ("gpus", recipe.gpus), ("hours", recipe.hours)):
+    for name, number in (
+        ("nodes", recipe.nodes),
+        ("gpus", recipe.gpus),
+        ("hours", recipe.hours),
+        ("cpus", recipe.cpus),
+    ):
         if number < 1:
             raise UsageError(f"--{name} {number}: must be at least 1.")
     for override in recipe.overrides:
@@ -118,9 +127,8 @@ def _body(recipe: Recipe, config: HyMoConfig) -> str:
     """What every machine runs once `HEAD` is set."""
     checkpoints = shlex.quote(f"{config.run.output_dir}/{config.run.name}/{CHECKPOINTS}")
     return f"""\
-# Each start meets in a store of its own; ranks that are told to stop have time to save.
+# Each start meets in a store of its own.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={GRACE_SECONDS}
 # torchrun gets a process group of its own: its ranks must hear a signal once, from it.
 set -m
 stopped=0
@@ -159,12 +167,13 @@ def torchrun(recipe: Recipe) -> str:
 def slurm(recipe: Recipe) -> str:
     """A batch script for `sbatch`, which queues itself again when it is preempted or out of time."""
     config = _check(recipe)
-    name = config.run.name
+    name, cores = config.run.name, recipe.cpus * recipe.gpus
     directives = [
         f"--job-name={name}",
         f"--nodes={recipe.nodes}",
         "--ntasks-per-node=1",
         f"--gpus-per-node={recipe.gpus}",
+        f"--cpus-per-task={cores}",
         f"--time={recipe.hours}:00:00",
         "--requeue",
         "--open-mode=append",
@@ -186,7 +195,7 @@ set -u
 )
 stopped=0
 trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM
-srun --kill-on-bad-exit=1 bash -c "$body" &
+srun --kill-on-bad-exit=1 --cpus-per-task={cores} bash -c "$body" &
 child=$!
 wait "$child"
 code=$?
@@ -221,7 +230,7 @@ def skypilot(recipe: Recipe) -> str:
     }
     if keys := _keys(config):
         task["secrets"] = dict.fromkeys(keys)  # `sky jobs launch --secret NAME` takes them from the environment
-    task["setup"] = "pip install .\n"
+    task["setup"] = f"{recipe.setup or 'pip install .'}\n"
     head = 'HEAD=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexport HEAD'
     task["run"] = f"set -u\n{head}\n{_body(recipe, config)}"
     disk = plan(config, gpus=recipe.nodes * recipe.gpus).checkpoint_disk_bytes

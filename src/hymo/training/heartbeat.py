@@ -29,6 +29,10 @@ HEARTBEAT = "heartbeat.json"
 STACKS = "stacks.txt"
 """Names of the first rank's files; those of rank N are heartbeat-N.json and stacks-N.txt."""
 BEAT_SECONDS = 10.0
+_SLACK_SECONDS = 5.0
+"""How much later than the thread the clock that no lock can stop acts: writing a heartbeat may take long."""
+_LAST_SECONDS = 60.0
+"""Time that the end of a run that hangs may take, whatever hangs in it."""
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 
 
@@ -91,6 +95,7 @@ class Pulse:
             write_text(self._path, json.dumps(facts))
         if facts["hangs"] and self._abort is not None and not self._told:
             self._told = True
+            faulthandler.dump_traceback_later(_LAST_SECONDS, file=self._stacks, exit=True)  # instead of the one armed
             self._stacks.write(f"Watchdog: no step after {step} for {facts['same_step_s']:.0f} s\n")
             self._stacks.flush()
             self.write_stacks()
@@ -105,7 +110,7 @@ class Pulse:
         """
         if self._hang_seconds is None:
             return
-        late = 0.0 if self._abort is None else 3 * self._every
+        late = 0.0 if self._abort is None else 3 * self._every + _SLACK_SECONDS
         faulthandler.dump_traceback_later(self._hang_seconds + late, file=self._stacks, exit=self._abort is not None)
 
 

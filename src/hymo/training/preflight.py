@@ -97,7 +97,10 @@ class _Checks:
 
 
 def preflight(
-    config: HyMoConfig, wanted: int | None = None, report: Callable[[Check], None] = lambda _: None
+    config: HyMoConfig,
+    wanted: int | None = None,
+    report: Callable[[Check], None] = lambda _: None,
+    quick: bool = False,
 ) -> list[Check]:
     """Try everything that a run of this configuration needs; under torchrun, on all its ranks together.
 
@@ -105,6 +108,7 @@ def preflight(
         config: the run.
         wanted: ranks that it shall be trained on; those that are here unless given.
         report: told of each check as it ends, on the first rank.
+        quick: leave out the step and the checkpoint, which take as long as the model is large.
 
     Returns:
         All checks, in their order.
@@ -121,11 +125,11 @@ def preflight(
             except HymoError as error:
                 checks.add("all-reduce", lambda error=error: _fail(error))  # type: ignore[misc]
                 return list(checks.done.values())
-        _check(config, wanted, checks, alone=size > 1 and not checks.done["ranks"].ok)
+        _check(config, wanted, checks, without_model=quick or (size > 1 and not checks.done["ranks"].ok))
     return list(checks.done.values())
 
 
-def _check(config: HyMoConfig, wanted: int, checks: _Checks, alone: bool) -> None:
+def _check(config: HyMoConfig, wanted: int, checks: _Checks, without_model: bool) -> None:
     ranks, folder = checks.ranks, run_folder(config)
     checks.add("devices", lambda: _device(config))
     checks.add("all-reduce", lambda: _all_reduce(config, ranks), ("ranks", "devices"), together=True)
@@ -140,7 +144,7 @@ def _check(config: HyMoConfig, wanted: int, checks: _Checks, alone: bool) -> Non
     try:
         checks.add("disk", disk)
         checks.add("data", lambda: _data(config, ranks))
-        if alone:  # ranks that do not divide the step cannot take one
+        if without_model:  # or ranks that do not divide the step, which cannot take one
             return
         trainers: list[Trainer] = []
         checks.add("step", lambda: _step(config, ranks, trainers), ("packages", "memory", "data"), together=True)
