@@ -14,11 +14,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := src tests $(wildcard benchmarks) docs/tools
 
-.PHONY: help demo test lint types layers wheel docs docs-generate docs-test playground-test clean
+.PHONY: help demo test drill lint types layers wheel docs docs-generate docs-test playground-test clean
 
 help:
 	@echo "make demo    train, evaluate and sample a small model on this machine's CPU"
 	@echo "make test    run the tests"
+	@echo "make drill   a job of two ranks is killed ten times and ends all the same"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make layers  check that imports only go down"
@@ -33,6 +34,9 @@ demo: $(VENV)/.base
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
+
+drill: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s tests/integration/test_drill.py --run-heavy -k ten_kills
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

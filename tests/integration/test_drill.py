@@ -190,6 +190,12 @@ def test_two_kills(tmp_path: Path, dataset: Path) -> None:
     check(tmp_path, dataset, kills=2, seed=1)
 
 
+@pytest.mark.heavy  # `make drill`, which .ci/run calls
+@pytest.mark.timeout(900)
+def test_ten_kills(tmp_path: Path, dataset: Path) -> None:
+    check(tmp_path, dataset, kills=10, seed=3)
+
+
 @pytest.mark.heavy
 @pytest.mark.timeout(1200)
 def test_twenty_kills(tmp_path: Path, dataset: Path) -> None:

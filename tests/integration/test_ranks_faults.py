@@ -184,7 +184,6 @@ def check_kills(config: HyMoConfig, kills: int, seed: int) -> None:
     assert all(ours[name].equal(theirs[name]) for name in theirs)
 
 
-@pytest.mark.heavy  # test_drill.py kills in the default suite
 def test_five_kills_change_nothing(config: HyMoConfig) -> None:
     check_kills(config, kills=5, seed=1)
 
