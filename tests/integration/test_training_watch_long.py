@@ -42,9 +42,9 @@ def beat(folder: Path, rank: int, step: int, ago: float = 0.0, same: float = 1.0
 
 
 class Tmux:
-    """A command in a real terminal of 110 x 45 characters, driven by keys and read as a person sees it."""
+    """A command in a real terminal of 150 x 45 characters, driven by keys and read as a person sees it."""
 
-    def __init__(self, words: list[str], folder: Path, size: tuple[int, int] = (110, 45)) -> None:
+    def __init__(self, words: list[str], folder: Path, size: tuple[int, int] = (150, 45)) -> None:
         self.words = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
         done = folder / "code"
         command = " ".join(f"'{word}'" for word in words)
