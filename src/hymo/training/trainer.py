@@ -22,22 +22,21 @@ from hymo.core.load import CONFIG, load_config, same_but_for_length
 from hymo.data.heldout import EvaluationWindows
 from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
-from hymo.kernels.arguments import on_device
 from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, to_window
 from hymo.training.checkpointer import Checkpointer, SaveResult
-from hymo.training.device import compute_dtype, has_bf16, resolve_device, without_effect
+from hymo.training.device import resolve_device, without_effect
 from hymo.training.gradients import Gradients
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
 from hymo.training.out_of_memory import memory_explained
-from hymo.training.precision import WorkingCopy
+from hymo.training.passes import Passes
 from hymo.training.profiling import StepProfiler
 from hymo.training.ranks import ALONE, Ranks
 from hymo.training.retention import pinned_steps
 from hymo.training.scheduler import JointWSDScheduler
-from hymo.training.sharding import ShardedModel, as_shards
+from hymo.training.sharding import as_shards
 from hymo.training.spikes import Spikes
 from hymo.training.state import new_manifest, restore_rng, rng_names, training_state
 from hymo.training.stopping import AgreedStop, Interrupted, StopRequest
@@ -99,19 +98,9 @@ class Trainer:
         torch.manual_seed(config.training.seed + ranks.rank)
         self.master = build_hymo(config, device=self.device) if model is None else model.to(self.device)
         self.master.train()
-        dtype = compute_dtype(config, self.device)
-        shards = ShardedModel(self.master, config.training, ranks, dtype) if ranks.size > 1 else None
-        self.copy = shards or WorkingCopy(self.master, dtype)
+        self.passes = Passes(self.master, config, self.device, ranks)
+        self.copy, shards = self.passes.copy, self.passes.shards
         self.parameters = dict(self.master.named_parameters()) if shards is None else shards.local
-        compiles = self.device.type == "cuda" and config.training.torch_compile_gdn
-        self._captures = compiles and shards is None and config.training.cuda_graphs_mla
-        if compiles and shards is not None:
-            self.master.compile_units()
-        elif compiles:
-            self.copy.model.compile_blocks(capture=self._captures)
-        if self.device.type == "cuda" and config.training.moe_mixed_precision and has_bf16(self.device):
-            for mixture in (self.master if shards is not None else self.copy.model).mixtures():
-                mixture.expert_dtype = torch.bfloat16
         self.optimizers = build_optimizers(self.master, config.optimizer, shards, ranks)
         self.gradients = Gradients(self.parameters, shards, ranks)
         self.rows = {} if shards is None else shards.rows
@@ -280,31 +269,8 @@ class Trainer:
 
     def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], int]:
         """Forward, backward and update over one global batch: what is worth recording, and tokens trained on."""
-        model = self.copy.model
         record: dict[str, Tensor] | None = {} if telemetry else None
-        counts = [model.target_counts(window) for window in windows]
-        mine = [sum(count[name] for count in counts) for name in counts[0]]
-        mine.append(sum(window.inputs.numel() for window in windows))
-        *targets, tokens = (sum(found) for found in zip(*self.ranks.exchange(mine), strict=True))
-        totals = {name: max(1, total) for name, total in zip(counts[0], targets, strict=True)}
-        losses: dict[str, Tensor] = {}
-        for i, window in enumerate(windows):
-            last = i == len(windows) - 1
-            self.copy.begin(last)
-            if self._captures:
-                torch.compiler.cudagraph_mark_step_begin()
-            inputs, labels = (on_device(x, self.device) for x in (window.inputs, window.targets))
-            moved = Window(inputs, labels, window.cu_seqlens)
-            sums = model.loss_sums(moved, telemetry=record if i == 0 else None)
-            means = {name: value / totals[name] for name, value in sums.items()}
-            model.weighted_total(means, self._mtp_scale()).backward()
-            self.copy.collect_gradients(last)
-            for name, value in means.items():
-                losses[name] = losses[name] + value.detach() if name in losses else value.detach()
-        if self.ranks.size > 1:
-            together = self.ranks.total(torch.stack(list(losses.values())))
-            losses = dict(zip(losses, together, strict=True))
-            self._sum_counts()
+        losses, tokens = self.passes.run(windows, self._mtp_scale(), record)
         norm = self._clip()
         # The one place of a step where the host waits for the device: what it reads decides whether the step counts.
         *values, read = torch.stack([*losses.values(), norm.to(next(iter(losses.values())).dtype)]).tolist()
@@ -324,19 +290,6 @@ class Trainer:
             self.optimizers.step()
         self._after_step()
         return result, tokens
-
-    def _sum_counts(self) -> None:
-        """Sum over ranks what modules counted on their own."""
-        counted = [
-            tensor
-            for module in self.master.modules()
-            if callable(ask := getattr(module, "counted_over_ranks", None))
-            for tensor in ask()
-        ]
-        if counted:
-            total = self.ranks.total(torch.cat([tensor.flatten() for tensor in counted]))
-            sums = total.split([tensor.numel() for tensor in counted])
-            torch._foreach_copy_(counted, [s.view_as(t) for s, t in zip(sums, counted, strict=True)])
 
     def _after_step(self) -> None:
         self._zero_grad()

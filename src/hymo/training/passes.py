@@ -1,0 +1,95 @@
+"""The forward and backward passes of one optimizer step: losses and gradients of a global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hymo.core.config import HyMoConfig
+from hymo.kernels.arguments import on_device
+from hymo.models import HyMo, Window
+from hymo.training.device import compute_dtype, has_bf16
+from hymo.training.precision import WorkingCopy
+from hymo.training.ranks import Ranks
+from hymo.training.sharding import ShardedModel
+
+
+class Passes:
+    """Runs a model over micro-batches in the precision and form that a configuration asks for.
+
+    Args:
+        master: the model that the optimizers update; sharded in place where ranks share it.
+        config: of the run.
+        device: where the model is.
+        ranks: who trains it together.
+    """
+
+    def __init__(self, master: HyMo, config: HyMoConfig, device: torch.device, ranks: Ranks) -> None:
+        self.master, self.device, self.ranks = master, device, ranks
+        training, dtype = config.training, compute_dtype(config, device)
+        self.shards = ShardedModel(master, training, ranks, dtype) if ranks.size > 1 else None
+        self.copy: ShardedModel | WorkingCopy = self.shards or WorkingCopy(master, dtype)
+        self._captures = False
+        if device.type != "cuda":
+            return
+        if training.torch_compile_gdn and self.shards is not None:
+            master.compile_units()
+        elif training.torch_compile_gdn:
+            self._captures = training.cuda_graphs_mla
+            self.copy.model.compile_blocks(capture=self._captures)
+        if training.moe_mixed_precision and has_bf16(device):
+            for mixture in self.copy.model.mixtures():
+                mixture.expert_dtype = torch.bfloat16
+
+    def run(
+        self, windows: Sequence[Window], mtp_scale: float, record: dict[str, Tensor] | None
+    ) -> tuple[dict[str, Tensor], int]:
+        """Losses per target over all ranks by name, on the device, and the tokens of the global batch.
+
+        Gradients are left with the parameters that the optimizers update. The host waits for nothing.
+
+        Args:
+            windows: this rank's micro-batches, on the CPU.
+            mtp_scale: factor on the weights of the prediction heads.
+            record: filled with the telemetry of the first micro-batch, if given.
+        """
+        model = self.copy.model
+        counts = [model.target_counts(window) for window in windows]
+        mine = [sum(count[name] for count in counts) for name in counts[0]]
+        mine.append(sum(window.inputs.numel() for window in windows))
+        *targets, tokens = (sum(found) for found in zip(*self.ranks.exchange(mine), strict=True))
+        totals = {name: max(1, total) for name, total in zip(counts[0], targets, strict=True)}
+        losses: dict[str, Tensor] = {}
+        for i, window in enumerate(windows):
+            last = i == len(windows) - 1
+            self.copy.begin(last)
+            if self._captures:
+                torch.compiler.cudagraph_mark_step_begin()
+            inputs, labels = (on_device(x, self.device) for x in (window.inputs, window.targets))
+            moved = Window(inputs, labels, window.cu_seqlens)
+            sums = model.loss_sums(moved, telemetry=record if i == 0 else None)
+            means = {name: value / totals[name] for name, value in sums.items()}
+            model.weighted_total(means, mtp_scale).backward()
+            self.copy.collect_gradients(last)
+            for name, value in means.items():
+                losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+        if self.ranks.size > 1:
+            together = self.ranks.total(torch.stack(list(losses.values())))
+            losses = dict(zip(losses, together, strict=True))
+            self._sum_counts()
+        return losses, tokens
+
+    def _sum_counts(self) -> None:
+        """Sum over ranks what modules counted on their own."""
+        counted = [
+            tensor
+            for module in self.master.modules()
+            if callable(ask := getattr(module, "counted_over_ranks", None))
+            for tensor in ask()
+        ]
+        if counted:
+            total = self.ranks.total(torch.cat([tensor.flatten() for tensor in counted]))
+            sums = total.split([tensor.numel() for tensor in counted])
+            torch._foreach_copy_(counted, [s.view_as(t) for s, t in zip(sums, counted, strict=True)])
