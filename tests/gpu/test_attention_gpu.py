@@ -42,7 +42,7 @@ def test_packed_documents(
         if why:
             pytest.skip(why)
     else:
-        monkeypatch.setattr(attention, "_cudnn_obstacle", lambda device: "switched off by the test")
+        monkeypatch.setattr(attention, "_cudnn_obstacle", lambda *_: "switched off by the test")
     many, few, width = heads
     rng = torch.Generator("cuda").manual_seed(0)
     sizes = [(bounds[-1], n, width) for n in (many, few, few)]

@@ -15,7 +15,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.varlen import varlen_attn
 
 from hymo.kernels.arguments import check_cu_seqlens
-from hymo.kernels.cudnn_attention import cudnn_obstacle, packed_attention_cudnn
+from hymo.kernels.cudnn_attention import cudnn_obstacle, cudnn_refusal, packed_attention_cudnn
 
 _FASTEST_FIRST = (
     SDPBackend.CUDNN_ATTENTION,
@@ -66,8 +66,9 @@ def document_attention(
     return torch.cat(outputs)[None]
 
 
-def _cudnn_obstacle(device: torch.device) -> str:
-    return cudnn_obstacle(device)
+def _cudnn_obstacle(device: torch.device, dtype: torch.dtype, heads: tuple[int, int], widths: tuple[int, int]) -> str:
+    """Why flash attention runs instead, or an empty string. A constant for `torch.compile`."""
+    return cudnn_obstacle(device) or cudnn_refusal(device, dtype, heads, widths)
 
 
 torch.compiler.assume_constant_result(_cudnn_obstacle)
@@ -109,7 +110,8 @@ def _runs(bounds: Sequence[int]) -> list[tuple[int, int, int]]:
 
 def _packed(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens: Tensor, longest: int) -> Tensor:
     """Causal attention of all documents, (tokens, heads, width) each."""
-    if max(q.shape[-1], v.shape[-1]) <= 128 and not _cudnn_obstacle(q.device):
+    heads, widths = (q.shape[1], v.shape[1]), (q.shape[2], v.shape[2])
+    if max(widths) <= 128 and not _cudnn_obstacle(q.device, q.dtype, heads, widths):
         return packed_attention_cudnn(q, k, v, cu_seqlens, longest, scale)[0]
     known = inspect.signature(varlen_attn).parameters  # torch 2.11 to 2.13 differ
     options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -59,6 +60,27 @@ def cudnn_obstacle(device: torch.device) -> str:
     except (ImportError, OSError, RuntimeError) as error:
         return f"nvidia-cudnn-frontend can't be loaded ({error})"
     return "" if version >= 90600 else f"it needs cuDNN 9.6, this is {version}"
+
+
+@lru_cache(maxsize=64)
+def cudnn_refusal(device: torch.device, dtype: torch.dtype, heads: tuple[int, int], widths: tuple[int, int]) -> str:
+    """Why cuDNN does not take these shapes, or an empty string: both graphs are built once for a small case.
+
+    Args:
+        device: a CUDA device without a `cudnn_obstacle`.
+        dtype: bf16 or fp16.
+        heads: of the queries, and of keys and values.
+        widths: of queries and keys, and of values.
+    """
+    shape = _Shape(device, dtype, 64, 64, 64, *heads, *widths, 1.0, torch.are_deterministic_algorithms_enabled())
+    try:
+        for backward in (False, True):
+            _Graph(shape, backward)
+    except Exception as error:  # whatever cuDNN says: flash attention takes over
+        text = (str(error).strip() or type(error).__name__).splitlines()[0]
+        warnings.warn(f"packed attention runs by flash attention, cuDNN refuses: {text}", stacklevel=2)
+        return text
+    return ""
 
 
 @dataclass(frozen=True)
