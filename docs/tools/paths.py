@@ -14,6 +14,13 @@ STAGED = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
 
 
+def page_files() -> list[Path]:
+    """Every page, relative to docs/; notes for contributors (README.md) and what belongs to node stay out."""
+    found = (path.relative_to(DOCS) for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)
+    outside = {"tools", "overrides", "data", "assets"}
+    return sorted(path for path in found if path.parts[0] not in outside and path.name != "README.md")
+
+
 def results(name: str) -> dict[str, Any] | None:
     """A result file of the benchmarks, or None while it does not exist."""
     path = RESULTS / f"{name}.json"
