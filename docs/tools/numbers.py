@@ -3,8 +3,8 @@
 1. A value between markers, written from code, presets and result files (values.py, sources.py).
 2. A generated page or table. Tables between `<!-- results -->` marks are written by the benchmark that measured them.
 3. The log. Each of its entries has a date and names its command, test or result file.
-4. docs/data/numbers.yaml, reviewed by hand: phrases with numbers that are no results, and sections that are records of
-   experiments, each with the reason. An entry that is not needed is an error too.
+4. docs/data/numbers.yaml, reviewed by hand: phrases with numbers that are no results, and sections that are definitions
+   or records of experiments, each with the reason. An entry that is not needed is an error too.
 
 Code is not prose: blocks run in tests, and what stands in backticks is a name, a command or a setting.
 """
@@ -40,7 +40,8 @@ _IGNORED = (
     re.compile(r"\bexit codes? (is )?\d+((,| and| or)? \d+)*|\b(exits?|ends?) with \d+( (or|and) \d+)?\b"),
 )
 _COMMAND = re.compile(
-    r"`(hymo|python|pytest|torchrun|make) [^`]+`|benchmarks/results/[\w\-]+\.json|tests/[\w/]+\.py|^```sh", re.MULTILINE
+    r"`(hymo|python|pytest|torchrun|make)\s[^`]+`|benchmarks/results/[\w\-]+\.json|tests/[\w/]+\.py|^```sh",
+    re.MULTILINE,
 )
 
 
@@ -67,7 +68,7 @@ def problems(page: str, text: str, allowed: dict[str, Any] | None = None) -> lis
     if page in _MEASURED and (ROOT / _MEASURED[page]).exists():
         text = re.sub(r"<!-- results -->.*?<!-- end of results -->", "", text, flags=re.DOTALL)
     allowed = exceptions() if allowed is None else allowed
-    for entry in allowed["records"]:
+    for entry in allowed["sections"]:
         if entry["page"] == page:
             section = re.compile(rf"^## {re.escape(entry['section'])}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
             text, count = section.subn("", text)
@@ -76,8 +77,8 @@ def problems(page: str, text: str, allowed: dict[str, Any] | None = None) -> lis
         if entry["page"] != page:
             continue
         for phrase in entry["text"]:
-            pattern = re.compile(r"\s+".join(re.escape(word) for word in phrase.split()))
-            text, count = pattern.subn("", text)
+            words = r"\s+".join(re.escape(word) for word in phrase.split())
+            text, count = re.subn(rf"(?<!\d)(?<!\d[.,]){words}(?!\d)", "", text)
             found += [] if count else [f"numbers.yaml: {page} does not say {phrase!r}"]
     return found + [f"{page}: a number typed by hand: … {where} …" for where in typed_numbers(text)]
 

@@ -1,7 +1,7 @@
 """Values and tables that pages take from code, presets and result files by name.
 
 A key names its source: `field hymo_small model.vocab_size`, `const hymo.data.shards:DEFAULT_SHARD_TOKENS short`,
-`arg hymo.cli.data:prepare shard_tokens short`, `tested torch`, `recall rewritten | 4 keys, 12 writes | GDN, gated_delta`.
+`arg hymo.cli.data:prepare shard_tokens short`, `tested torch`, `recall copy | 32 symbols | GDN, gated_delta`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _field(rest: str) -> str:
     group, name = path.split(".")
     if owner != "default":
         return _shown(getattr(getattr(load_config(owner), group), name), *unit)
-    (field,) = (field for field in dataclasses.fields(GROUPS[group]) if field.name == name)  # type: ignore[arg-type]
+    (field,) = (field for field in dataclasses.fields(GROUPS[group]) if field.name == name)
     if field.default is dataclasses.MISSING:
         raise LookupError(f"{path} has no default")
     return _shown(field.default, *unit)

@@ -39,9 +39,9 @@ def stage() -> list[str]:
     sources: set[Path] = set()
     problems = []
     checked = set(values.pages())
-    for source in ("claims", "decisions", "risks", "references"):
-        text = (DOCS / "data" / f"{source}.yaml").read_text(encoding="utf-8")
-        problems += [f"docs/{line}" for line in numbers.source_problems(f"{source}.yaml", yaml.safe_load(text))]
+    for name in ("claims", "decisions", "risks", "references"):
+        text = (DOCS / "data" / f"{name}.yaml").read_text(encoding="utf-8")
+        problems += [f"docs/{line}" for line in numbers.source_problems(f"{name}.yaml", yaml.safe_load(text))]
     for page in page_files():
         text = (DOCS / page).read_text(encoding="utf-8")
         if DOCS / page in checked:

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+import yaml
 
 from docs.tools import sources
 from docs.tools.numbers import MARK, TABLE
-from docs.tools.paths import DOCS, ROOT, number, page_files, short, size
+from docs.tools.paths import DOCS, ROOT, number, page_files, results, short, size
 from docs.tools.references import PAGES
 from hymo.core.accounting import (
     TensorSpec,
@@ -36,8 +37,12 @@ from hymo.core.hardware import device
 from hymo.core.load import derive_config, load_config, preset_names
 from hymo.core.memory import optimizer_sizes, training_memory
 from hymo.core.planner import plan
+from hymo.inference.packaged import packaged_folder
+from hymo.models import build_hymo
 from hymo.training.normuon import newton_schulz
+from hymo.training.partition import partition_parameters
 from hymo.training.scheduler import JointWSDScheduler
+from hymo.training.sharded_normuon import assign_owners, newton_schulz_cost
 
 _SHORTHAND = re.compile(r"\{\{([^{}\n]+)\}\}")
 _PLANNED = re.compile(r"^hymo plan (\S+) --gpu (\S+) --gpus (\d+) --price (\S+)$", re.MULTILINE)
@@ -154,7 +159,42 @@ def facts() -> dict[str, str]:
     found["plan.tok"], found["plan.days"] = short(made.throughput.tokens_per_second), f"{made.throughput.days:.1f}"
     found["plan.basis"] = made.throughput.basis
     found["comm"] = size(plan(flagship, "h200", 4, None, None).communication_bytes)
-    return found | _operation() | _worked(flagship)
+    return found | _operation() | _measured() | _shared(flagship) | _worked(flagship)
+
+
+def _measured() -> dict[str, str]:
+    """What tables of docs/data.md were measured on, and the suite's confidence."""
+    prepared, loaded = results("prepare-cpu"), results("loader-cpu")
+    assert prepared is not None
+    assert loaded is not None
+    rows = prepared["rows"]
+    suite = yaml.safe_load((ROOT / "src/hymo/evaluation/suites/design.yaml").read_text(encoding="utf-8"))
+    return {
+        "prepare.bytes": f"{rows[0]['bytes'] / 1e6:.0f} MB",
+        "prepare.repeat": number(sum(row["workers"] == rows[0]["workers"] for row in rows)),
+        "loader.tokens": f"{loaded['environment']['tokens'] / 1e6:.0f} M",
+        "packaged.parameters": short(count_parameters(load_config(packaged_folder() / "config.yaml").model).stored),
+        "packaged.size": f"{sum(path.stat().st_size for path in packaged_folder().iterdir()) / 1e6:.1f} MB",
+        "suite.confidence": f"{suite['confidence']:.0%}",
+    }
+
+
+def _shared(flagship: HyMoConfig) -> dict[str, str]:
+    """How evenly the matrices of NorMuon are shared out over ranks."""
+    groups, steps = partition_parameters(build_hymo(flagship, device="meta")), flagship.optimizer.ns_steps
+    costs = [
+        newton_schulz_cost(
+            p.shape, groups.blocks.get(name, (p.shape[-2],)), groups.columns.get(name, (p.shape[-1],)), steps
+        )
+        for name, p in groups.normuon.items()
+    ]
+    counts, spread = (2, 4, 8), 0.0
+    for ranks in counts:
+        loads = [0] * ranks
+        for cost, owner in zip(costs, assign_owners(costs, ranks), strict=True):
+            loads[owner] += cost
+        spread = max(spread, max(loads) * ranks / sum(loads) - 1)
+    return {"owners.spread": f"{spread:.1%}", "owners.ranks": ", ".join(map(str, counts[:-1])) + f" and {counts[-1]}"}
 
 
 def _operation() -> dict[str, str]:
