@@ -47,7 +47,7 @@ def number(value: float, digits: int = 0) -> str:
 
 def short(value: float) -> str:
     """1.13 B, 434.5 M, 57.2 k: three to four significant digits."""
-    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, scale in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:
             shown = value / scale
             return f"{shown:.{2 if shown < 10 else 1}f} {unit}"
