@@ -41,13 +41,13 @@ def config_page() -> str:
         lines += ["| field | type, default, flagship | meaning |", "|---|---|---|"]
         values = getattr(flagship, group)
         for name, field in schema["properties"].items():
-            own, kind = _value(getattr(values, name)), [_kind(field)]
+            own, cell = _value(getattr(values, name)), [_kind(field)]
             if name not in schema.get("required", ()):
                 default = _value(field.get("default"))
-                kind.append(f"default `{default}`" + (", flagship too" if own == default else ""))
-            if len(kind) == 1 or own != _value(field.get("default")):
-                kind.append(f"flagship `{own}`")
-            lines.append(f"| `{name}` | {'<br>'.join(kind)} | {_cell(field['description'])} |")
+                cell.append(f"default `{default}`" + (", flagship too" if own == default else ""))
+            if len(cell) == 1 or own != _value(field.get("default")):
+                cell.append(f"flagship `{own}`")
+            lines.append(f"| `{name}` | {'<br>'.join(cell)} | {_cell(field['description'])} |")
         lines += ["", "</div>"]
     lines += [
         "",
