@@ -14,6 +14,13 @@ STAGED = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
 
 
+def page_files() -> list[Path]:
+    """Every page, relative to docs/; notes for contributors (README.md) and what belongs to node stay out."""
+    found = (path.relative_to(DOCS) for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)
+    outside = {"tools", "overrides", "data", "assets"}
+    return sorted(path for path in found if path.parts[0] not in outside and path.name != "README.md")
+
+
 def results(name: str) -> dict[str, Any] | None:
     """A result file of the benchmarks, or None while it does not exist."""
     path = RESULTS / f"{name}.json"
@@ -40,7 +47,7 @@ def number(value: float, digits: int = 0) -> str:
 
 def short(value: float) -> str:
     """1.13 B, 434.5 M, 57.2 k: three to four significant digits."""
-    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, scale in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:
             shown = value / scale
             return f"{shown:.{2 if shown < 10 else 1}f} {unit}"

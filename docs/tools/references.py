@@ -17,6 +17,7 @@ from hymo.core.load import load_config, preset_names
 
 _NOTE = "<!-- Written by `make docs-generate` from {source}; a test compares. Change the source, not this page. -->\n"
 _LARGEST = 2**63
+_WIDE = "---\nhide:\n  - toc\n---"
 
 
 def config_page() -> str:
@@ -30,18 +31,24 @@ def config_page() -> str:
         "it changes; `--set group.field=value` overrides a field on any command. `hymo config show CONFIG` prints all",
         "of it resolved.",
         "",
-        "Fields without a default shape the model or the run: they stand in the presets. One column shows the",
-        "flagship's values.",
+        "Fields without a default shape the model or the run: they stand in the presets. The flagship is",
+        "`hymo_750m`.",
     ]
     for group, kind in GROUPS.items():
         schema = TypeAdapter(kind).json_schema()
         lines += ["", f"## {group}", "", _first_paragraph(kind.__doc__), ""]
-        lines += ["| field | type and range | default | `hymo_750m` | meaning |", "|---|---|---|---|---|"]
+        lines += ['<div class="fields" markdown>', ""]
+        lines += ["| field | type, default, flagship | meaning |", "|---|---|---|"]
         values = getattr(flagship, group)
         for name, field in schema["properties"].items():
-            default = "preset" if name in schema.get("required", ()) else f"`{_value(field.get('default'))}`"
-            own = f"`{_value(getattr(values, name))}`"
-            lines.append(f"| `{name}` | {_kind(field)} | {default} | {own} | {_cell(field['description'])} |")
+            own, cell = _value(getattr(values, name)), [_kind(field)]
+            if name not in schema.get("required", ()):
+                default = _value(field.get("default"))
+                cell.append(f"default `{default}`" + (", flagship too" if own == default else ""))
+            if len(cell) == 1 or own != _value(field.get("default")):
+                cell.append(f"flagship `{own}`")
+            lines.append(f"| `{name}` | {'<br>'.join(cell)} | {_cell(field['description'])} |")
+        lines += ["", "</div>"]
     lines += [
         "",
         "Derived values, computed and never given: `model.qk_nope_head_dim`, `model.gdn_n_heads`, `model.gdn_layers`,",
@@ -111,6 +118,7 @@ def cli_page() -> str:
 def presets_page() -> str:
     """One table of sizes and one of runs over all presets."""
     lines = [
+        _WIDE,
         "# Presets",
         "",
         _NOTE.format(source="src/hymo/presets"),
@@ -271,7 +279,14 @@ def _source(name: str) -> Any:
 def decisions_page() -> str:
     """The decision record: each with its reason and the field that switches it, whose value is read from the preset."""
     source = _source("decisions")
-    lines = ["# Decisions", "", _NOTE.format(source="docs/data/decisions.yaml"), *source["intro"].splitlines(), ""]
+    lines = [
+        _WIDE,
+        "# Decisions",
+        "",
+        _NOTE.format(source="docs/data/decisions.yaml"),
+        *source["intro"].splitlines(),
+        "",
+    ]
     flagship = load_config("hymo_750m")
     lines += ["| question | decided | why | field and its value in `hymo_750m` |", "|---|---|---|---|"]
     for row in source["decisions"]:
@@ -325,7 +340,7 @@ def claims_page() -> str:
 def risks_page() -> str:
     """Risks with probability, effect, counter-measure and state."""
     source = _source("risks")
-    lines = ["# Risks", "", _NOTE.format(source="docs/data/risks.yaml"), *source["intro"].splitlines(), ""]
+    lines = [_WIDE, "# Risks", "", _NOTE.format(source="docs/data/risks.yaml"), *source["intro"].splitlines(), ""]
     lines += ["| risk | probability | effect | counter-measure | state |", "|---|---|---|---|---|"]
     for row in source["risks"]:
         lines.append(
@@ -337,7 +352,14 @@ def risks_page() -> str:
 def references_page() -> str:
     """Papers with what of each was taken and where it is checked."""
     source = _source("references")
-    lines = ["# References", "", _NOTE.format(source="docs/data/references.yaml"), *source["intro"].splitlines(), ""]
+    lines = [
+        _WIDE,
+        "# References",
+        "",
+        _NOTE.format(source="docs/data/references.yaml"),
+        *source["intro"].splitlines(),
+        "",
+    ]
     lines += ["| work | what HyMo takes | what was checked, and where |", "|---|---|---|"]
     for row in source["references"]:
         for path in re.findall(r"\(\.\./\.\./([^)#]+)\)", row["checked"]):

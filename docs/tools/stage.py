@@ -12,8 +12,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from docs.tools import values
-from docs.tools.paths import DOCS, ROOT, STAGED
+import yaml
+
+from docs.tools import numbers, values
+from docs.tools.paths import DOCS, ROOT, STAGED, page_files
 
 _WORDS_PER_MINUTE = 200
 _ASSETS = ("assets", "stylesheets", "javascripts")
@@ -28,13 +30,6 @@ _LANGUAGES = {
 }
 
 
-def page_files() -> list[Path]:
-    """Every page, relative to docs/; notes for contributors (README.md) and what belongs to node stay out."""
-    found = (path.relative_to(DOCS) for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)
-    outside = {"tools", "overrides", "data", "assets"}
-    return sorted(path for path in found if path.parts[0] not in outside and path.name != "README.md")
-
-
 def stage() -> list[str]:
     """Write build/docs and return what is wrong with the pages."""
     shutil.rmtree(STAGED, ignore_errors=True)
@@ -44,10 +39,13 @@ def stage() -> list[str]:
     sources: set[Path] = set()
     problems = []
     checked = set(values.pages())
+    for name in ("claims", "decisions", "risks", "references"):
+        text = (DOCS / "data" / f"{name}.yaml").read_text(encoding="utf-8")
+        problems += [f"docs/{line}" for line in numbers.source_problems(f"{name}.yaml", yaml.safe_load(text))]
     for page in page_files():
         text = (DOCS / page).read_text(encoding="utf-8")
         if DOCS / page in checked:
-            problems += [f"docs/{page}: a number typed by hand: … {where} …" for where in values.typed_numbers(text)]
+            problems += [f"docs/{line}" for line in numbers.problems(page.as_posix(), text)]
         place = STAGED / page
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(_staged(text, page, sources), encoding="utf-8")
@@ -58,7 +56,7 @@ def stage() -> list[str]:
 
 def _staged(text: str, page: Path, sources: set[Path]) -> str:
     meta, body = _front_matter(text)
-    body = values.MARK.sub(r"\2", body)
+    body = numbers.MARK.sub(r"\2", body)
     prose = re.sub(r"```.*?```|<[^>]+>|\$\$?[^$]+\$\$?", " ", body, flags=re.DOTALL)
     minutes = max(1, round(len(prose.split()) / _WORDS_PER_MINUTE))
     meta.append(f"reading_minutes: {minutes}")

@@ -1,6 +1,6 @@
 """Numbers in pages: each stands between markers that name where it comes from, `<!--=key-->1.13 B<!--/-->`.
 
-`filled` writes them from the code; `typed_numbers` finds every other number in a page's prose. A page may be read as
+`filled` writes them from the code; numbers.py finds every other number in a page's prose. A page may be read as
 plain Markdown: the markers are comments there.
 """
 
@@ -13,8 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+import yaml
 
-from docs.tools.paths import DOCS, ROOT, number, short, size
+from docs.tools import sources
+from docs.tools.numbers import MARK, TABLE
+from docs.tools.paths import DOCS, ROOT, number, page_files, results, short, size
+from docs.tools.references import PAGES
 from hymo.core.accounting import (
     TensorSpec,
     cache_bytes,
@@ -33,63 +37,51 @@ from hymo.core.hardware import device
 from hymo.core.load import derive_config, load_config, preset_names
 from hymo.core.memory import optimizer_sizes, training_memory
 from hymo.core.planner import plan
+from hymo.inference.packaged import packaged_folder
+from hymo.models import build_hymo
 from hymo.training.normuon import newton_schulz
+from hymo.training.partition import partition_parameters
 from hymo.training.scheduler import JointWSDScheduler
+from hymo.training.sharded_normuon import assign_owners, newton_schulz_cost
 
-MARK = re.compile(r"<!--=([\w.\- ]+)-->(.*?)<!--/-->")
-_SHORTHAND = re.compile(r"\{\{([\w.\- ]+)\}\}")
-_CHECKED = ("index.md", "concepts", "labs", "guides", "operate.md")
+_SHORTHAND = re.compile(r"\{\{([^{}\n]+)\}\}")
 _PLANNED = re.compile(r"^hymo plan (\S+) --gpu (\S+) --gpus (\d+) --price (\S+)$", re.MULTILINE)
 _LONG_CONTEXT = 32_768
 
 
 def pages() -> Iterator[Path]:
-    """Pages whose every number is marked."""
-    for name in _CHECKED:
-        place = DOCS / name
-        yield from [place] if place.is_file() else sorted(p for p in place.glob("*.md") if p.name != "README.md")
+    """Pages written by hand: every number in them is a value, or has its reason in docs/data/numbers.yaml."""
+    generated = {DOCS / name for name in PAGES}
+    yield from (DOCS / page for page in page_files() if DOCS / page not in generated)
 
 
 def filled(text: str, facts: dict[str, str], page: str) -> str:
-    """The page with the value of every key written anew.
+    """The page with the value of every key and every table written anew.
 
     Raises:
         SystemExit: a key that is no fact.
     """
-    text = _SHORTHAND.sub(r"<!--=\1--><!--/-->", text)
 
     def value(match: re.Match[str]) -> str:
-        if match[1] not in facts:
-            raise SystemExit(f"{page}: {match[1]} is no fact. Add it to docs/tools/values.py.")
-        return f"<!--={match[1]}-->{facts[match[1]]}<!--/-->"
+        found = facts.get(match[1])
+        try:
+            found = sources.value(match[1]) if found is None else found
+        except (LookupError, AttributeError, ImportError, ValueError) as error:
+            raise SystemExit(f"{page}: {match[1]}: {error}") from error
+        if found is None:
+            raise SystemExit(f"{page}: {match[1]} is no fact. Add it to docs/tools/values.py or sources.py.")
+        return f"<!--={match[1]}-->{found}<!--/-->"
 
-    return MARK.sub(value, text)
+    def table(match: re.Match[str]) -> str:
+        if match[1] not in sources.TABLES:
+            raise SystemExit(f"{page}: {match[1]} is no table. Add it to docs/tools/sources.py.")
+        return f"<!--table {match[1]}-->\n{sources.TABLES[match[1]]()}\n<!--/table-->"
 
-
-_IGNORED = (
-    re.compile(r"^---\n.*?\n---\n", re.DOTALL),  # front matter
-    re.compile(r"```.*?```", re.DOTALL),  # blocks are run by a test
-    re.compile(r"\$\$.*?\$\$", re.DOTALL),
-    re.compile(r"(?<![\\$])\$[^$\n]+\$"),
-    re.compile(r"`[^`\n]*`"),
-    MARK,
-    re.compile(r"<!--.*?-->", re.DOTALL),
-    re.compile(r"\]\([^)]*\)"),
-    re.compile(r"<[^>]+>"),
-    re.compile(r"arXiv \d{4}\.\d{4,5}"),
-    re.compile(r"(?<=[A-Za-z])[\w.\-]*\d+|\d+(?=[A-Za-z])"),  # names: fp32, H200, bf16
-    re.compile(r"^\d+\. ", re.MULTILINE),  # numbered lists
-    re.compile(r"\bsections? \d+(\.\d+)*"),
-)
-
-
-def typed_numbers(text: str) -> list[str]:
-    """Numbers in prose that no marker covers, each with the words around it."""
-    for pattern in _IGNORED:
-        text = pattern.sub(
-            lambda m: " " * (1 + m[0].count("\n")) if "\n" not in m[0] else "\n" * m[0].count("\n"), text
-        )
-    return [text[max(0, m.start() - 30) : m.end() + 20].replace("\n", " ").strip() for m in re.finditer(r"\d+", text)]
+    pieces = re.split(r"(```.*?```)", text, flags=re.DOTALL)
+    for i in range(0, len(pieces), 2):
+        marked = _SHORTHAND.sub(r"<!--=\1--><!--/-->", pieces[i])
+        pieces[i] = TABLE.sub(table, MARK.sub(value, marked))
+    return "".join(pieces)
 
 
 def _total(tensors: list[TensorSpec]) -> int:
@@ -167,7 +159,42 @@ def facts() -> dict[str, str]:
     found["plan.tok"], found["plan.days"] = short(made.throughput.tokens_per_second), f"{made.throughput.days:.1f}"
     found["plan.basis"] = made.throughput.basis
     found["comm"] = size(plan(flagship, "h200", 4, None, None).communication_bytes)
-    return found | _operation() | _worked(flagship)
+    return found | _operation() | _measured() | _shared(flagship) | _worked(flagship)
+
+
+def _measured() -> dict[str, str]:
+    """What tables of docs/data.md were measured on, and the suite's confidence."""
+    prepared, loaded = results("prepare-cpu"), results("loader-cpu")
+    assert prepared is not None
+    assert loaded is not None
+    rows = prepared["rows"]
+    suite = yaml.safe_load((ROOT / "src/hymo/evaluation/suites/design.yaml").read_text(encoding="utf-8"))
+    return {
+        "prepare.bytes": f"{rows[0]['bytes'] / 1e6:.0f} MB",
+        "prepare.repeat": number(sum(row["workers"] == rows[0]["workers"] for row in rows)),
+        "loader.tokens": f"{loaded['environment']['tokens'] / 1e6:.0f} M",
+        "packaged.parameters": short(count_parameters(load_config(packaged_folder() / "config.yaml").model).stored),
+        "packaged.size": f"{sum(path.stat().st_size for path in packaged_folder().iterdir()) / 1e6:.1f} MB",
+        "suite.confidence": f"{suite['confidence']:.0%}",
+    }
+
+
+def _shared(flagship: HyMoConfig) -> dict[str, str]:
+    """How evenly the matrices of NorMuon are shared out over ranks."""
+    groups, steps = partition_parameters(build_hymo(flagship, device="meta")), flagship.optimizer.ns_steps
+    costs = [
+        newton_schulz_cost(
+            p.shape, groups.blocks.get(name, (p.shape[-2],)), groups.columns.get(name, (p.shape[-1],)), steps
+        )
+        for name, p in groups.normuon.items()
+    ]
+    counts, spread = (2, 4, 8), 0.0
+    for ranks in counts:
+        loads = [0] * ranks
+        for cost, owner in zip(costs, assign_owners(costs, ranks), strict=True):
+            loads[owner] += cost
+        spread = max(spread, max(loads) * ranks / sum(loads) - 1)
+    return {"owners.spread": f"{spread:.1%}", "owners.ranks": ", ".join(map(str, counts[:-1])) + f" and {counts[-1]}"}
 
 
 def _operation() -> dict[str, str]:

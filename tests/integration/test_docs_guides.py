@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from hymo.cli.app import main
+from hymo.cli.app import build_app, main
 from hymo.data import sample_paths
+from hymo.inference import Engine
+from serving_helpers import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHORT = ["--set", "scheduler.total_tokens=6144", "--set", "training.eval_sequences=2"]
@@ -27,8 +29,22 @@ def _run(page: Path, without: str = "") -> list[str]:
     for line in lines:
         hymo, *words = shlex.split(line)
         assert hymo == "hymo", line
+        if words[0] == "serve":
+            _serve(words)
+            continue
         assert main([*words, *(SHORT if words[0] == "train" else [])]) == 0, line
     return lines
+
+
+def _serve(words: list[str]) -> None:
+    """What the command would start, on a free port, for one request."""
+    command, bound, _ = build_app().parse_args(words, exit_on_error=False, print_error=False)
+    assert command.__name__ == "serve"
+    checkpoint = str(bound.arguments["checkpoint"])
+    with serving(Engine.from_checkpoint(checkpoint), model=Path(checkpoint).name) as server:
+        body = json.dumps({"prompt": "Once", "max_tokens": 2}).encode()
+        status, _, data = server.request("POST", "/v1/completions", body)
+        assert (status, json.loads(data)["usage"]["completion_tokens"]) == (200, 2)
 
 
 def test_train_on_your_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

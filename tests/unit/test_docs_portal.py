@@ -13,7 +13,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the tools live beside the pages, outside the package
 
-from docs.tools import generate, stage, values  # noqa: E402
+from docs.tools import generate, numbers, paths, sources, stage, values  # noqa: E402
 
 
 def test_every_generated_file_is_what_the_code_says() -> None:
@@ -31,8 +31,16 @@ def test_a_changed_vector_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("page", list(values.pages()), ids=lambda page: str(page.relative_to(ROOT / "docs")))
-def test_no_number_is_typed_by_hand(page: Path) -> None:
-    assert values.typed_numbers(page.read_text(encoding="utf-8")) == []
+def test_every_number_has_a_source(page: Path) -> None:
+    name = page.relative_to(ROOT / "docs").as_posix()
+    assert numbers.problems(name, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", ["claims", "decisions", "risks", "references"])
+def test_every_number_of_a_generated_page_has_a_source(name: str) -> None:
+    rows = yaml.safe_load((ROOT / f"docs/data/{name}.yaml").read_text(encoding="utf-8"))
+    assert numbers.source_problems(f"{name}.yaml", rows) == []
+    assert numbers.source_problems(f"{name}.yaml", {**rows, "intro": "A third of 0.31."})
 
 
 @pytest.mark.parametrize(
@@ -40,22 +48,78 @@ def test_no_number_is_typed_by_hand(page: Path) -> None:
     [
         ("a model of 434 M", 1),
         ("a model of <!--=active-->434 M<!--/-->", 0),
+        ("<!--=recall copy | 32 symbols | attention-->100<!--/--> %", 0),
+        ("<!--table loader-cpu-->\n| 4 |\n<!--/table-->", 0),
         ("in fp32 on an H200, `x = 3`, $y = 4$, [five](5.md)", 0),
         ("| layers | 32 |", 1),
         ("```sh\nhymo plan --gpus 4\n```\n", 0),
         ("arXiv 2412.06464, section 3.2", 0),
+        ("exit code 2, or it ends with 143 or 130, and 17 times", 1),
     ],
 )
-def test_typed_numbers_by_hand(text: str, found: int) -> None:
-    assert len(values.typed_numbers(text)) == found
+def test_typed_numbers(text: str, found: int) -> None:
+    assert len(numbers.typed_numbers(text)) == found
+
+
+def test_exceptions_cover_what_they_say_and_nothing_else() -> None:
+    allowed = {
+        "phrases": [{"page": "a.md", "text": ["400"]}],
+        "sections": [{"page": "a.md", "section": "Record"}],
+    }
+    page = "# A\n\nanswered with 400\n\n## Record\n\n17 ms\n\n## Next\n\n{}\n"
+    assert numbers.problems("a.md", page.format("x"), allowed) == []
+    assert len(numbers.problems("a.md", page.format("18 or 1400"), allowed)) == 2
+    assert len(numbers.problems("b.md", page.format("x"), allowed)) == 2
+    gone = numbers.problems("a.md", "# A\n", allowed)
+    assert [line.partition(":")[0] for line in gone] == ["numbers.yaml", "numbers.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "wrong"),
+    [
+        ("## 2026-11-29: title\n\n`hymo eval RUN` gave 3.\n", 0),
+        ("## 2026-11-29: title\n\nbenchmarks/results/x-cpu.json\n", 0),
+        ("## 2026-11-29: title\n\nIt gave 3.\n", 1),
+        ("## title\n\nIt gave 3.\n", 2),
+    ],
+)
+def test_a_log_entry_has_a_date_and_a_command(entry: str, wrong: int) -> None:
+    assert len(numbers.problems("log.md", "# Log\n\n" + entry)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("field hymo_750m model.vocab_size", "64,256"),
+        ("field default training.hang_minutes", "30"),
+        ("const hymo.data.shards:DEFAULT_SHARD_TOKENS short", "50 M"),
+        ("arg hymo.evaluation.sandbox:Limits disk_bytes size", "16 MiB"),
+        ("len hymo.data.bpe:SPECIALS", "16"),
+        ("anything else", None),
+    ],
+)
+def test_a_source_by_name(key: str, shown: str | None) -> None:
+    assert sources.value(key) == shown
+
+
+def test_a_measured_value_is_that_of_the_result_file() -> None:
+    rows = json.loads((ROOT / "benchmarks/results/recall-cpu.json").read_text(encoding="utf-8"))["rows"]
+    (row,) = (row for row in rows if row["task"] == "copy" and row["model"] == "attention")
+    first, second = row["accuracy"]["32 symbols"]
+    assert sources.value("recall copy | 32 symbols | attention") == f"{50 * (first + second):.0f}"
 
 
 def test_an_unknown_value_stops_the_build() -> None:
     facts = {"stored": "5"}
     assert values.filled("{{stored}}", facts, "page") == "<!--=stored-->5<!--/-->"
     assert values.filled("<!--=stored-->4<!--/-->", facts, "page") == "<!--=stored-->5<!--/-->"
+    assert values.filled("```yaml\n{{stored}}\n```\n", facts, "page") == "```yaml\n{{stored}}\n```\n"
     with pytest.raises(SystemExit, match="nothing is no fact"):
         values.filled("{{nothing}}", facts, "page")
+    with pytest.raises(SystemExit, match="has no attribute"):
+        values.filled("{{const hymo.data.shards:GONE}}", facts, "page")
+    with pytest.raises(SystemExit, match="gone is no table"):
+        values.filled("<!--table gone-->\n\n<!--/table-->", facts, "page")
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -67,7 +131,7 @@ def test_every_page_is_in_the_navigation() -> None:
         inner = entry.values() if isinstance(entry, dict) else entry
         return [page for item in inner for page in listed(item)]  # type: ignore[attr-defined]
 
-    assert sorted(listed(config["nav"])) == [page.as_posix() for page in stage.page_files()]
+    assert sorted(listed(config["nav"])) == [page.as_posix() for page in paths.page_files()]
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/concepts").glob("[!i]*.md")), ids=lambda page: page.stem)

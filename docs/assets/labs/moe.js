@@ -124,7 +124,7 @@ var d = 300, f = 8, p = class extends r {
       <text class="soft" x="0" y="12">load of each expert; dotted: at the start; line: uniform</text>
       ${_}
       <line x1="0" x2=${u} y1=${140 - m(h)} y2=${140 - m(h)} stroke="var(--hymo-ink)" stroke-dasharray="4 3"></line>
-      <text class="soft" x="0" y=${192}>this token's scores; black line: score + bias</text>
+      <text class="soft" x="0" y=${192}>this token's scores; mark: score + bias</text>
       ${y}
       <text class="soft" x="0" y=${298}>variation of the load over steps</text>
       <line class="axis" x1="30" x2=${u} y1=${w(0)} y2=${w(0)}></line>

@@ -208,12 +208,12 @@ var g = [
       <p class="legend">${_.map(([e, t, n]) => a`<span><i style=${`background:${n};opacity:${e === "activations" ? .55 : .9}`}></i>${t}</span>`)}</p>`;
 	}
 	orthogonal(t) {
-		let n = this.width > 560 ? Math.floor((this.width - 60) / 2) : this.width - 34, [r, i] = [30, 150], o = t.length - 1, l = s([0, Math.max(1, o)], [r, n - 12]), u = s([0, 1.4], [i, 24]), d = v.map((n, r) => e`<path fill="none" stroke="var(--hymo-gdn)" stroke-width="1.8" stroke-opacity=${1 - r * .12} d=${c().x((e, t) => l(t)).y((e) => u(Math.min(1.4, Math.abs(e[r]))))(t) ?? ""}></path>
-      <circle cx=${l(o)} cy=${u(Math.min(1.4, Math.abs(t[o][r])))} r="3" fill="var(--hymo-gdn)"></circle>`);
+		let n = this.width > 560 ? Math.floor((this.width - 60) / 2) : this.width - 34, [r, i] = [30, 150], o = t.length - 1, l = s([0, Math.max(1, o)], [r, n - 12]), u = Math.max(1.4, ...t.flat().map(Math.abs)), d = s([0, u], [i, 24]), f = v.map((n, r) => e`<path fill="none" stroke="var(--hymo-gdn)" stroke-width="1.8" stroke-opacity=${1 - r * .12} d=${c().x((e, t) => l(t)).y((e) => d(Math.abs(e[r])))(t) ?? ""}></path>
+      <circle cx=${l(o)} cy=${d(Math.abs(t[o][r]))} r="3" fill="var(--hymo-gdn)"></circle>`);
 		return a`<svg width=${n} height=${i + 22} role="img" aria-label=${`Singular values over ${o} Newton-Schulz iterations`}>
       <text class="soft" x="0" y="12">singular values of an update</text>
-      ${[0, 1].map((t) => e`<line class="axis" x1=${r} x2=${n - 12} y1=${u(t)} y2=${u(t)}></line><text class="soft" x=${r - 8} y=${u(t) + 4} text-anchor="end">${t}</text>`)}
-      ${d}
+      ${[0, 1].map((t) => e`<line class="axis" x1=${r} x2=${n - 12} y1=${d(t)} y2=${d(t)}></line><text class="soft" x=${r - 8} y=${d(t) + 4} text-anchor="end">${t}</text>`)}
+      ${f}
       <text class="soft" x=${n - 12} y=${i + 17} text-anchor="end">iteration ${o}</text>
     </svg>`;
 	}

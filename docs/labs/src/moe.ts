@@ -174,7 +174,7 @@ class MoeLab extends Lab {
       <text class="soft" x="0" y="12">load of each expert; dotted: at the start; line: uniform</text>
       ${bars}
       <line x1="0" x2=${wide} y1=${20 + high - y(uniform)} y2=${20 + high - y(uniform)} stroke="var(--hymo-ink)" stroke-dasharray="4 3"></line>
-      <text class="soft" x="0" y=${top2 - 12}>this token's scores; black line: score + bias</text>
+      <text class="soft" x="0" y=${top2 - 12}>this token's scores; mark: score + bias</text>
       ${scored}
       <text class="soft" x="0" y=${top3 - 4}>variation of the load over steps</text>
       <line class="axis" x1="30" x2=${wide} y1=${py(0)} y2=${py(0)}></line>

@@ -149,9 +149,10 @@ class StepLab extends Lab {
     const [left, high] = [30, 150];
     const n = values.length - 1;
     const x = scaleLinear([0, Math.max(1, n)], [left, wide - 12]);
-    const y = scaleLinear([0, 1.4], [high, 24]);
-    const lines = SINGULAR.map((_, s) => svg`<path fill="none" stroke="var(--hymo-gdn)" stroke-width="1.8" stroke-opacity=${1 - s * 0.12} d=${line<number[]>().x((_, i) => x(i)).y((row) => y(Math.min(1.4, Math.abs(row[s]))))(values) ?? ""}></path>
-      <circle cx=${x(n)} cy=${y(Math.min(1.4, Math.abs(values[n][s])))} r="3" fill="var(--hymo-gdn)"></circle>`);
+    const top = Math.max(1.4, ...values.flat().map(Math.abs));
+    const y = scaleLinear([0, top], [high, 24]);
+    const lines = SINGULAR.map((_, s) => svg`<path fill="none" stroke="var(--hymo-gdn)" stroke-width="1.8" stroke-opacity=${1 - s * 0.12} d=${line<number[]>().x((_, i) => x(i)).y((row) => y(Math.abs(row[s])))(values) ?? ""}></path>
+      <circle cx=${x(n)} cy=${y(Math.abs(values[n][s]))} r="3" fill="var(--hymo-gdn)"></circle>`);
     return html`<svg width=${wide} height=${high + 22} role="img" aria-label=${`Singular values over ${n} Newton-Schulz iterations`}>
       <text class="soft" x="0" y="12">singular values of an update</text>
       ${[0, 1].map((v) => svg`<line class="axis" x1=${left} x2=${wide - 12} y1=${y(v)} y2=${y(v)}></line><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${v}</text>`)}

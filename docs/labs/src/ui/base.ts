@@ -329,6 +329,25 @@ export abstract class Lab extends LitElement {
       border-radius: 5px;
       padding: 4px 10px;
     }
+    input[type="file"] {
+      padding: 0;
+      overflow: hidden;
+    }
+    input[type="file"]::file-selector-button {
+      font: inherit;
+      width: 100%;
+      min-height: 32px;
+      margin: 0 3em 0 0;
+      padding: 4px 10px;
+      text-align: left;
+      color: inherit;
+      background: transparent;
+      border: 0;
+      cursor: pointer;
+    }
+    input[type="file"]:hover {
+      border-color: var(--hymo-gdn);
+    }
     button {
       cursor: pointer;
       border-color: var(--hymo-soft);
@@ -391,8 +410,20 @@ export abstract class Lab extends LitElement {
       margin: 8px 0 0;
       border-radius: 5px;
       background: var(--md-code-bg-color);
-      overflow-x: auto;
-      white-space: nowrap;
+      overflow-wrap: anywhere;
+    }
+    @media (max-width: 480px) {
+      .controls {
+        grid-template-columns: repeat(2, minmax(0, 1fr));
+        gap: 8px 16px;
+      }
+      .controls > :is(.file, .buttons, :has(select)) {
+        grid-column: 1 / -1;
+      }
+      .name {
+        flex-wrap: wrap;
+        row-gap: 0;
+      }
     }
     .numbers {
       border-top: 1px solid var(--hymo-line);
