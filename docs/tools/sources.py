@@ -6,6 +6,7 @@ A key names its source: `field hymo_small model.vocab_size`, `const hymo.data.sh
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -60,10 +61,22 @@ def _const(rest: str) -> str:
     """A constant or an attribute of a class: MODULE:NAME.ATTRIBUTE."""
     place, *unit = rest.split()
     module, names = place.split(":")
-    found: Any = importlib.import_module(module)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        return _shown(_written(module, names), *unit)
     for name in names.split("."):
         found = getattr(found, name)
     return _shown(found, *unit)
+
+
+def _written(module: str, name: str) -> Any:
+    """A constant as it stands in the file of a module that needs a package which is not here, such as Triton."""
+    text = (ROOT / "src" / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+    for line in ast.parse(text).body:
+        if isinstance(line, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in line.targets):
+            return ast.literal_eval(line.value)
+    raise LookupError(f"{module} assigns no {name}")
 
 
 def _length(rest: str) -> str:

@@ -66,7 +66,7 @@ def filled(text: str, facts: dict[str, str], page: str) -> str:
         found = facts.get(match[1])
         try:
             found = sources.value(match[1]) if found is None else found
-        except (LookupError, AttributeError, ImportError, ValueError) as error:
+        except (LookupError, AttributeError, ImportError, ValueError, OSError) as error:
             raise SystemExit(f"{page}: {match[1]}: {error}") from error
         if found is None:
             raise SystemExit(f"{page}: {match[1]} is no fact. Add it to docs/tools/values.py or sources.py.")

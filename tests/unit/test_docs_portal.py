@@ -102,6 +102,16 @@ def test_a_source_by_name(key: str, shown: str | None) -> None:
     assert sources.value(key) == shown
 
 
+def test_a_constant_of_a_module_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(sources.importlib, "import_module", refuse)
+    assert sources.value("const hymo.data.shards:DEFAULT_SHARD_TOKENS short") == "50 M"
+    with pytest.raises(LookupError, match="hymo.data.shards assigns no GONE"):
+        sources.value("const hymo.data.shards:GONE")
+
+
 def test_a_measured_value_is_that_of_the_result_file() -> None:
     rows = json.loads((ROOT / "benchmarks/results/recall-cpu.json").read_text(encoding="utf-8"))["rows"]
     (row,) = (row for row in rows if row["task"] == "copy" and row["model"] == "attention")
