@@ -60,14 +60,34 @@ def _staged(text: str, page: Path, sources: set[Path]) -> str:
     prose = re.sub(r"```.*?```|<[^>]+>|\$\$?[^$]+\$\$?", " ", body, flags=re.DOTALL)
     minutes = max(1, round(len(prose.split()) / _WORDS_PER_MINUTE))
     meta.append(f"reading_minutes: {minutes}")
-    lab = re.search(r"<hymo-(\w+)", body)
+    lab = re.search(r"<(hymo-[\w-]+)", body)
     if lab:
-        meta.append(f"lab: {lab[1]}")
+        script = lab_script(lab[1])
+        meta.append(f"lab: {script}")
+        meta.append(f"lab_modules: [{', '.join(lab_modules(script))}]")
     source = Path("source") / "docs" / page.with_name(page.name + ".md")
     meta.append(f"source_page: {source.with_suffix('').as_posix()}/")
     sources.add(Path("docs") / page)
     lines = [_linked(line, page, sources) for line in _outside_code(body)]
     return "---\n" + "\n".join(meta) + "\n---\n" + "".join(lines)
+
+
+def lab_script(element: str) -> str:
+    """Name of the script that defines an element, by the table of labs.js."""
+    table = (DOCS / "assets" / "labs" / "labs.js").read_text(encoding="utf-8")
+    (name,) = re.findall(rf"""["']{element}["']: \(\) => import\(["']\./([\w-]+)\.js["']\)""", table)
+    return str(name)
+
+
+def lab_modules(lab: str) -> list[str]:
+    """Names of what a lab's script imports, and their imports: the page asks for all at once, not one after another."""
+    found, waiting = [], [lab]
+    for name in waiting:
+        text = (DOCS / "assets" / "labs" / f"{name}.js").read_text(encoding="utf-8")
+        new = re.findall(r"""^import [^;]*?["']\./([\w-]+)\.js["']""", text, re.MULTILINE)
+        waiting += [other for other in new if other not in waiting]
+        found += [other for other in new if other not in found]
+    return found
 
 
 def _front_matter(text: str) -> tuple[list[str], str]:

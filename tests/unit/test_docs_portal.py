@@ -108,7 +108,7 @@ def test_a_constant_of_a_module_that_cannot_be_imported(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(sources.importlib, "import_module", refuse)
     assert sources.value("const hymo.data.shards:DEFAULT_SHARD_TOKENS short") == "50 M"
-    with pytest.raises(LookupError, match="hymo.data.shards assigns no GONE"):
+    with pytest.raises(LookupError, match="assigns no GONE"):
         sources.value("const hymo.data.shards:GONE")
 
 
@@ -163,6 +163,17 @@ def test_staging_keeps_code_and_turns_links_out_of_the_docs_into_pages(tmp_path:
     assert "[a](../source/src/hymo/models/moe.py.md) [b](gdn-mla.md)" in staged
     assert "[c](../../src/hymo/models/mla.py)" in staged
     assert sources == {Path("src/hymo/models/moe.py"), Path("docs/concepts/moe.md")}
+
+
+def test_a_page_asks_for_its_lab_and_all_that_it_imports() -> None:
+    folder = ROOT / "docs/assets/labs"
+    for element in ("hymo-stack", *(f"hymo-{lab}-lab" for lab in ("gdn", "moe", "cache", "mtp", "step", "planner"))):
+        script = stage.lab_script(element)
+        names = [script, *stage.lab_modules(script)]
+        texts = [(folder / f"{name}.js").read_text(encoding="utf-8") for name in names]
+        assert f'customElements.define("{element}"' in texts[0]
+        assert "base" in names
+        assert {found for text in texts for found in re.findall(r'from "\./(\w+)\.js"', text)} == set(names[1:])
 
 
 def test_node_packages_are_pinned_and_no_lock_file_names_a_registry() -> None:
