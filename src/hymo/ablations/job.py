@@ -1,0 +1,90 @@
+"""One run of a comparison in a process of its own: what `hymo train` does, and what the process took for it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from hymo.ablations.results import FACTS
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import HymoError, TrainingError
+from hymo.core.files import write_text
+from hymo.training.lock import holder
+from hymo.training.run import open_run, run_folder
+
+_WAIT_SECONDS = 60.0
+"""How long to wait for a process of an earlier call that still saves in the run's folder."""
+
+
+def work(config: HyMoConfig, threads: int | None, complaint: Connection) -> None:
+    """Train one run to its end, or until SIGTERM; exits with the trainer's code, or 1 after sending what went wrong.
+
+    Args:
+        config: of the run, its name and folder included.
+        threads: of torch; None leaves the default.
+        complaint: takes the message of an error.
+    """
+    os.setpgrp()  # Ctrl-C at the terminal reaches the parent alone, which asks this process to save and end
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    folder = run_folder(config)
+    try:
+        _wait_until_free(folder)
+        began = time.monotonic()
+        with open_run(config) as trainer:
+            resumed = trainer.step
+            result = trainer.train()
+            device = trainer.device
+        if result.exit_code:
+            sys.exit(result.exit_code)
+        facts = {
+            "wall_seconds": None if resumed else round(time.monotonic() - began, 3),
+            "resumed_at": resumed or None,
+            "peak_gib": round(_peak_bytes(device) / 2**30, 4),
+            "memory": "device" if device.type == "cuda" else "process",
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            "threads": torch.get_num_threads(),
+        }
+        write_text(folder / FACTS, json.dumps(facts, indent=1))
+    except HymoError as error:
+        complaint.send(str(error))
+        sys.exit(1)
+    except Exception as error:  # one variant that fails must not end the others
+        complaint.send(f"{type(error).__name__}: {error}")
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    """Ask this process to save and end once the one that started it is gone, however that ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _wait_until_free(folder: Path) -> None:
+    until = time.monotonic() + _WAIT_SECONDS
+    while (other := holder(folder)) is not None and other.held and other.here:
+        if time.monotonic() > until:
+            raise TrainingError(f"{folder}: process {other.pid} trains there. Stop it, then repeat the command.")
+        time.sleep(0.2)
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """Most memory at once: of tensors on a CUDA device, else resident in this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
