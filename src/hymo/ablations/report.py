@@ -151,9 +151,9 @@ def _reading(summaries: Sequence[Summary]) -> list[str]:
         return ["One seed: no interval. A difference without one is no result."]
     return [
         "Less is better; a negative difference favours the variant. Intervals are Student's t over seeds: that of the "
-        "mean, that of the differences by seed (paired), and one from the error that all variants share (pooled: residual "
-        "of variants x seeds, which assumes that all pairs spread alike). Bold excludes 0. They hold for one comparison "
-        "each: of twenty variants without effect one is expected outside. They cover seeds, not other held-out texts."
+        "mean, that of the differences by seed (paired), and one from the error that all variants share (pooled: "
+        "residual of variants x seeds, which assumes that all pairs spread alike). Bold excludes 0. They hold for one "
+        "comparison each: of twenty variants without effect one is expected outside. They cover seeds, not other texts."
     ]
 
 

@@ -61,7 +61,8 @@ def build(base: HyMoConfig, family: Family, own: Iterable[str] = ()) -> Comparis
     """
     specs = [*family.specs, *map(_own, own)]
     made = [Variant(BASE, "", base, {})]
-    seen, same = {config_hash(base): BASE}, {}
+    seen = {config_hash(base): BASE}
+    same: dict[str, str] = {}
     for spec in specs:
         if spec.name == BASE or spec.name in {variant.name for variant in made} | same.keys():
             raise UsageError(f"variant {spec.name}: the name is taken. Give another one.")

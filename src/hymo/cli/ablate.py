@@ -71,10 +71,11 @@ def ablate(
     base = load_config(preset, overrides)
     if tokens is not None:
         base = derive_config(base, scheduler={"total_tokens": read_count(tokens, "--tokens")})
-    if not any(override.startswith("training.eval_interval=") for override in overrides):
-        # Enough points for a curve. Validation has no say in training.
-        interval = min(base.training.eval_interval, max(1, base.total_steps // _POINTS))
-        base = derive_config(base, training={"eval_interval": interval})
+    # Neither changes what a run gives: enough validations for a curve, and no checkpoint at each of them.
+    interval = min(base.training.eval_interval, max(1, base.total_steps // _POINTS))
+    quiet = {"eval_interval": interval, "keep_best": False, "keep_stable": False, "keep_last": 1}
+    given = {override.partition("=")[0].strip() for override in overrides}
+    base = derive_config(base, training={k: v for k, v in quiet.items() if f"training.{k}" not in given})
     comparison = build(base, table, variant)
     folder = Path("ablations") / Path(preset).stem if out is None else out
 

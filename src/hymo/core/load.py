@@ -30,6 +30,7 @@ _CADENCE = (
     "checkpoint_interval",
     "checkpoint_minutes",
     "keep_last",
+    "keep_best",
     "keep_every",
     "keep_stable",
     "async_checkpoint",

@@ -190,7 +190,8 @@ class Trainer:
             minutes = (time.monotonic() - self._saved_at) / 60
             overdue = self.ranks.exchange([minutes >= cfg.checkpoint_minutes])[0][0] > 0  # by the first rank's clock
         stable = cfg.keep_stable and self.step == self.scheduler.decay_start
-        if overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
+        best = cfg.keep_best and self.best_step == self.step
+        if overdue or stable or best or self.step % cfg.checkpoint_interval == 0:
             self._save()
 
     def _validate_if_due(self, stop: StopRequest | AgreedStop) -> None:
