@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -10,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from hymo.ablations.families import family
 from hymo.ablations.report import markdown, write_report
 from hymo.ablations.results import Results, measured
 from hymo.ablations.runner import Runner, lay_out
-from hymo.ablations.variants import build
+from hymo.ablations.variants import build, cadence
 from hymo.cli.app import main
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import DataError, UsageError
@@ -29,14 +27,7 @@ from hymo.core.load import derive_config, dump_config, load_config, run_config
 from hymo.training.metrics import read_metrics
 from training_helpers import child
 
-SETTINGS = [
-    "--seeds",
-    "2",
-    "--variant",
-    "delta:model.gdn_recurrence=gated_delta",
-    "--variant",
-    "wide:model.moe_inter_dim=48",
-]
+SETTINGS = ["--variant", "delta:model.gdn_recurrence=gated_delta", "--variant", "wide:model.moe_inter_dim=48"]
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +51,25 @@ def done(tmp_path_factory: pytest.TempPathFactory, base: Path) -> Path:
     """The folder of a comparison that has ended: base, delta and wide with two seeds, one run after the other."""
     out = tmp_path_factory.mktemp("ablations") / "out"
     with threads_of_a_test():
-        assert main(["ablate", "custom", "--preset", str(base), *SETTINGS, "--out", str(out), "--price", "2"]) == 0
+        assert (
+            main(
+                [
+                    "ablate",
+                    "custom",
+                    "--preset",
+                    str(base),
+                    *SETTINGS,
+                    "--seeds",
+                    "2",
+                    "--out",
+                    str(out),
+                    "--price",
+                    "2",
+                ]
+            )
+            == 0
+        )
     return out
-
-
-@contextlib.contextmanager
-def threads_of_a_test() -> Iterator[None]:
-    """Children as this process is: they read the number of threads from the environment."""
-    import torch
-
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = str(torch.get_num_threads())
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
 
 
 def rows(out: Path) -> dict[tuple[str, int], dict[str, Any]]:
@@ -115,7 +107,7 @@ def test_rows_say_what_ran(done: Path) -> None:
     assert (wide["family"], found["base", 0]["family"], wide["preset"]) == ("custom", "base", "small")
     assert wide["tokens"] == 12 * 128
     assert wide["curve"][-1][0] == 12 * 128
-    assert wide["curve"][-1][1] == wide["seconds"] == pytest.approx(wide["tokens"] / wide["tok_per_s"], rel=1e-3)
+    assert wide["curve"][-1][1] == wide["seconds"] == pytest.approx(wide["tokens"] / wide["tok_per_s"], abs=1e-3)
     assert wide["wall_seconds"] > wide["seconds"]
     assert wide["peak_gib"] > 0.05
     assert 0 <= wide["load_balance"]["load_cv"] < 2
@@ -147,18 +139,17 @@ def test_the_report(done: Path) -> None:
 
 def test_a_killed_call_loses_and_repeats_nothing_finished(done: Path, base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["ablate", "custom", "--preset", str(base), *SETTINGS, "--out", str(out)]
+    words = ["ablate", "custom", "--preset", str(base), *SETTINGS, "--seeds", "1", "--out", str(out)]
     results = out / "results.json"
-    with threads_of_a_test(), child([sys.executable, "-m", "hymo", *words], stderr=subprocess.DEVNULL) as process:
-        wait_for(lambda: results.exists() and len(rows(out)) >= 2)
+    with child([sys.executable, "-m", "hymo", *words], stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: results.exists() and rows(out))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     finished = rows(out)
-    assert len(finished) < 6
+    assert len(finished) < 3
     stamps = {path: path.stat().st_mtime_ns for path in metrics_of(out, finished)}
-    with threads_of_a_test():
-        assert main(words) == 0
-    assert figures(out) == figures(done)
+    assert main(words) == 0
+    assert figures(out) == {name: row for name, row in figures(done).items() if name[1] == 0}
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert all(rows(out)[name] == row for name, row in finished.items())
 
@@ -179,8 +170,8 @@ def test_rows_are_enough_to_go_on_elsewhere(
 ) -> None:
     """Another day, another machine: the results file alone."""
     shutil.copy(done / "results.json", tmp_path / "kept.json")
-    words = ["ablate", "custom", "--preset", str(base), *SETTINGS, "--out", str(tmp_path / "new"), "--json"]
-    assert main([*words, "--results", str(tmp_path / "kept.json")]) == 0
+    words = ["ablate", "custom", "--preset", str(base), *SETTINGS, "--seeds", "2", "--out", str(tmp_path / "new")]
+    assert main([*words, "--json", "--results", str(tmp_path / "kept.json")]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["done"] == 0
     assert not list((tmp_path / "new").glob("runs/*"))
@@ -195,8 +186,8 @@ def runner(base: Path, out: Path, results: Path, told: list[str], **options: Any
 
 
 def run_config_of(path: Path) -> HyMoConfig:
-    """As the command makes it: with a validation in every step, for the curve."""
-    return derive_config(load_config(path), training={"eval_interval": 1, "keep_best": False, "keep_last": 1})
+    """As the command makes it."""
+    return derive_config(load_config(path), training=cadence(load_config(path)))
 
 
 def test_no_run_begins_that_would_not_end(done: Path, base: Path, tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ class Runner:
         else:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["hymo.ablations.job"])
-        threads = max(1, torch.get_num_threads() // self.parallel) if self.parallel > 1 and not cuda else None
+        threads = None if cuda else max(1, torch.get_num_threads() // self.parallel)
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=work, args=(run.config, threads, sender), name=run.config.run.name)
         process.start()

@@ -16,6 +16,8 @@ from hymo.core.load import config_hash, derive_config, read_override
 BASE = "base"
 _STEP = 8
 """Matched widths are multiples of this: the granularity of matrix products."""
+_POINTS = 8
+"""Validations of a run that a curve asks for."""
 _TOLERANCE = 0.02
 """Largest relative difference of active parameters that counts as matched."""
 
@@ -81,6 +83,18 @@ def build(base: HyMoConfig, family: Family, own: Iterable[str] = ()) -> Comparis
             f"family {family.key}: no variant differs from the base. Name some with --variant NAME:FIELDS."
         )
     return Comparison(family, tuple(made), same)
+
+
+def cadence(base: HyMoConfig) -> dict[str, Any]:
+    """Fields of training that suit a comparison and change no result.
+
+    Validations often enough for a curve but never of more text than is trained on, and no checkpoint at each of them.
+    """
+    steps, training = base.total_steps, base.training
+    text = steps * training.tokens_per_step // (training.eval_sequences * training.seq_len)
+    points = min(_POINTS, max(1, text))
+    interval = min(training.eval_interval, max(1, -(-steps // points)))
+    return {"eval_interval": interval, "keep_best": False, "keep_stable": False, "keep_last": 1}
 
 
 def differences(base: HyMoConfig, other: HyMoConfig) -> dict[str, Any]:

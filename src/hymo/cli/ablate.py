@@ -58,7 +58,7 @@ def ablate(
     from importlib.util import find_spec
 
     from hymo.ablations.families import family as named
-    from hymo.ablations.variants import build
+    from hymo.ablations.variants import build, cadence
     from hymo.core.errors import UsageError
     from hymo.core.load import derive_config, load_config
     from hymo.core.quantity import read_count
@@ -71,11 +71,8 @@ def ablate(
     base = load_config(preset, overrides)
     if tokens is not None:
         base = derive_config(base, scheduler={"total_tokens": read_count(tokens, "--tokens")})
-    # Neither changes what a run gives: enough validations for a curve, and no checkpoint at each of them.
-    interval = min(base.training.eval_interval, max(1, base.total_steps // _POINTS))
-    quiet = {"eval_interval": interval, "keep_best": False, "keep_stable": False, "keep_last": 1}
     given = {override.partition("=")[0].strip() for override in overrides}
-    base = derive_config(base, training={k: v for k, v in quiet.items() if f"training.{k}" not in given})
+    base = derive_config(base, training={k: v for k, v in cadence(base).items() if f"training.{k}" not in given})
     comparison = build(base, table, variant)
     folder = Path("ablations") / Path(preset).stem if out is None else out
 
@@ -146,10 +143,6 @@ def ablate(
         print_table(f"{table.key}: {table.title}", columns, cells)
         log(f"report {page}, plot {picture}, results {kept.path}")
     return outcome.exit_code
-
-
-_POINTS = 8
-"""Least number of validations of a run."""
 
 
 def _packaged(folder: Path) -> Path:
