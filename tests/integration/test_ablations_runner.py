@@ -50,25 +50,8 @@ def base(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
 def done(tmp_path_factory: pytest.TempPathFactory, base: Path) -> Path:
     """The folder of a comparison that has ended: base, delta and wide with two seeds, one run after the other."""
     out = tmp_path_factory.mktemp("ablations") / "out"
-    with threads_of_a_test():
-        assert (
-            main(
-                [
-                    "ablate",
-                    "custom",
-                    "--preset",
-                    str(base),
-                    *SETTINGS,
-                    "--seeds",
-                    "2",
-                    "--out",
-                    str(out),
-                    "--price",
-                    "2",
-                ]
-            )
-            == 0
-        )
+    words = ["ablate", "custom", "--preset", str(base), *SETTINGS, "--seeds", "2", "--out", str(out), "--price", "2"]
+    assert main(words) == 0
     return out
 
 
