@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -261,3 +262,23 @@ def test_the_clock_of_the_curve(tmp_path: Path) -> None:
     assert comparing.time_to(row, 3.25) == pytest.approx(2.25 + 0.75 * 0.75)
     assert comparing.time_to(row, 5.0) == 2.25
     assert comparing.time_to(row, 2.9) is None
+
+
+def test_the_plan_of_a_gpu_session(
+    done: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of an earlier day count, and a base that several families share counts once."""
+    script = Path(__file__).parents[2] / "benchmarks" / "ablations.py"
+    words = [script, "--data", load_config(base).run.data, "--preset", base, "--plan", "--families", "C", "H"]
+    words += ["--seeds", "2", "--parallel", "1", "--out", tmp_path]
+    words += ["--results", tmp_path / "new.json", "--go-on-from", done / "results.json"]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == 0
+    said = capsys.readouterr().out.splitlines()
+    heads = [line for line in said if not line.startswith(" ")]
+    assert heads[0].startswith("C: 2 of 6 runs done or shared, 4 left, ")
+    assert heads[1].startswith("H: 2 of 12 runs done or shared, 10 left, ")
+    assert "    0 heads, seed 0" in said
+    assert "    base, seed 0" not in said

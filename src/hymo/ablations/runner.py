@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import statistics
@@ -210,8 +211,9 @@ class Runner:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["hymo.ablations.job"])
         threads = None if cuda else max(1, torch.get_num_threads() // self.parallel)
+        compilers = max(1, (os.cpu_count() or 1) // self.parallel)
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(run.config, threads, sender), name=run.config.run.name)
+        process = context.Process(target=work, args=(run.config, threads, compilers, sender), name=run.config.run.name)
         process.start()
         sender.close()
         return process, receiver
