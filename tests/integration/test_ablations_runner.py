@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from hymo.ablations import summary as comparing
-from hymo.ablations.families import family
+from hymo.ablations.families import FAMILIES, family
 from hymo.ablations.report import markdown, write_report
 from hymo.ablations.results import Results, measured
 from hymo.ablations.runner import Runner, lay_out
@@ -282,3 +284,21 @@ def test_the_plan_of_a_gpu_session(
     assert heads[1].startswith("H: 2 of 12 runs done or shared, 10 left, ")
     assert "    0 heads, seed 0" in said
     assert "    base, seed 0" not in said
+
+
+def test_the_guides_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand, but for the time: they begin, save what they have and say what is left."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "ablate.md").read_text(encoding="utf-8")
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(commands) == 2
+    for command in commands:
+        hymo, *words = shlex.split(command)
+        assert hymo == "hymo"
+        assert main([*words, "--minutes", "0.001"]) == 0, command
+    assert Path("ablations/hymo_demo/data/dataset.json").exists()
+
+
+def test_the_guide_lists_every_family() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ablate.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `?(\w+)`? \|", page, re.MULTILINE)[1:] == [*FAMILIES, "custom"]

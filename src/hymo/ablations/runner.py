@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -191,7 +192,7 @@ class Runner:
                 wait([process.sentinel for process in running], timeout=_POLL_SECONDS)
                 for process in [each for each in running if not each.is_alive()]:
                     process.join()
-                    self._ended(outcome, process, *running.pop(process))
+                    self._ended(outcome, process, *running.pop(process), asked=ending)
         outcome.rows = [row for run in self.runs if (row := self.results.finished(run.key)) is not None]
         outcome.exit_code = stop.exit_code or int(bool(outcome.failed))
         return outcome
@@ -218,8 +219,8 @@ class Runner:
         sender.close()
         return process, receiver
 
-    def _ended(self, outcome: Outcome, process: BaseProcess, run: Run, complaint: Connection) -> None:
-        """Take in how a run ended: its row, or why there is none."""
+    def _ended(self, outcome: Outcome, process: BaseProcess, run: Run, complaint: Connection, asked: bool) -> None:
+        """Take in how a run ended: its row, or why there is none. Asked to end, it may do so before it listens."""
         message = ""
         with suppress(EOFError):
             message = complaint.recv() if complaint.poll() else ""
@@ -233,7 +234,7 @@ class Runner:
             self.progress(
                 f"done: {run.label}: {row['bits_per_byte']:.4f} bits per byte, {row['seconds']:.0f} s of training"
             )
-        elif process.exitcode in (130, 143):
+        elif process.exitcode in (130, 143) or (asked and process.exitcode == -signal.SIGTERM):
             outcome.left.append(run.label)
             self.progress(f"stopped: {run.label}; the same command goes on from its checkpoint")
         else:
