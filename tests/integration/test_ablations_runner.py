@@ -15,10 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hymo.ablations import summary as comparing
 from hymo.ablations.families import FAMILIES, family
+from hymo.ablations.job import heads_gradient
 from hymo.ablations.report import markdown, write_report
 from hymo.ablations.results import Results, measured
 from hymo.ablations.runner import Runner, lay_out
@@ -27,7 +29,9 @@ from hymo.cli.app import main
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import DataError, UsageError
 from hymo.core.load import derive_config, dump_config, load_config, run_config
+from hymo.training.batches import to_window
 from hymo.training.metrics import read_metrics
+from hymo.training.run import open_run
 from training_helpers import child
 
 SETTINGS = ["--variant", "delta:model.gdn_recurrence=gated_delta", "--variant", "wide:model.moe_inter_dim=48"]
@@ -91,12 +95,13 @@ def test_rows_say_what_ran(done: Path) -> None:
     wide = found["wide", 0]
     assert wide["overrides"] == {"model.moe_inter_dim": 48}
     assert (wide["family"], found["base", 0]["family"], wide["preset"]) == ("custom", "base", "small")
-    assert wide["tokens"] == 12 * 128
+    assert (wide["tokens"], wide["epochs"]) == (12 * 128, 1)
     assert wide["curve"][-1][0] == 12 * 128
     assert wide["curve"][-1][1] == wide["seconds"] == pytest.approx(wide["tokens"] / wide["tok_per_s"], abs=1e-3)
     assert wide["wall_seconds"] > wide["seconds"]
     assert wide["peak_gib"] > 0.05
     assert 0 <= wide["load_balance"]["load_cv"] < 2
+    assert 0 < wide["heads_gradient"] < 2
     orders = {
         (seed, tuple(r["data/hash"] for r in read_metrics(folder) if r["split"] == "train"))
         for seed in (0, 1)
@@ -302,3 +307,27 @@ def test_the_guides_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_guide_lists_every_family() -> None:
     page = (Path(__file__).parents[2] / "docs" / "ablate.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `?(\w+)`? \|", page, re.MULTILINE)[1:] == [*FAMILIES, "custom"]
+
+
+def test_the_heads_gradient_is_that_of_their_losses(done: Path) -> None:
+    """Against plain backward passes over the same batch, from the run's last checkpoint."""
+    (folder,) = (done / "runs").glob("wide-s0-*")
+    with open_run(run_config(folder)) as trainer:
+        found = heads_gradient(trainer)
+        loader, model = trainer.loader, trainer.master
+        assert loader is not None
+        batch = loader.batch_at(0)
+        assert np.array_equal(batch["tokens"][:2], loader.batch_at(0, rank=0, world=1, micro=0, n_micro=1)["tokens"])
+        window = to_window(batch, 259, "test")
+        norms = []
+        for weights in ({"main": 1.0}, {"mtp_1": 0.3, "mtp_2": 0.1}):
+            model.zero_grad()
+            counts, sums = model.target_counts(window), model.loss_sums(window)
+            sum(weight * sums[name] / counts[name] for name, weight in weights.items()).backward()
+            squares = [
+                float((p.grad**2).sum()) for n, p in model.named_parameters() if "mtp" not in n and p.grad is not None
+            ]
+            norms.append(sum(squares) ** 0.5)
+    assert found == pytest.approx(norms[1] / norms[0], rel=1e-4)
+    row = rows(done)["wide", 0]
+    assert row["heads_gradient"] == pytest.approx(found, rel=1e-3)

@@ -108,8 +108,8 @@ def cost_table(summaries: Sequence[Summary]) -> list[str]:
     target = target_of(summaries)
     lines = [
         f"| variant | active parameters | MFLOP per token | tokens/s | training, s | s to {target:.3f} | peak GiB | "
-        "cache, KiB | state, KiB | load variation |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "cache, KiB | state, KiB | load variation | heads' gradient |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for s in summaries:
         row = s.rows[0]
@@ -127,6 +127,7 @@ def cost_table(summaries: Sequence[Summary]) -> list[str]:
             f"{row['state_bytes'] / 1024:.0f}",
         ]
         cells.append(f"{sum(balance) / len(balance):.2f}" if balance else "")
+        cells.append(_number(s.mean_of("heads_gradient"), 2))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -176,6 +177,10 @@ def _costs(summaries: Sequence[Summary], price: float | None) -> list[str]:
         "Time counts training steps, not start, validation or checkpoints. Cache is that of one sequence of the"
     )
     lines.append(f"whole context ({rows[0]['context']:,} tokens) in bf16; the state has that size at any length.")
+    lines.append(
+        "Load variation is the experts' coefficient of variation at the end. Heads' gradient is the norm of the"
+    )
+    lines.append("prediction losses' gradient over that of the main loss, in the backbone after training.")
     return lines
 
 

@@ -45,6 +45,8 @@ class Run:
     config: HyMoConfig
     key: str
     folder: Path
+    epochs: int
+    """Passes over the training text that it makes or begins."""
 
     @property
     def label(self) -> str:
@@ -111,7 +113,7 @@ def lay_out(comparison: Comparison, seeds: Sequence[int], data: str, out: Path) 
             slug = re.sub(r"[^a-z0-9]+", "-", variant.name.lower()).strip("-")
             name = f"{slug}-s{seed}-{config_hash(config)[:8]}"
             config = derive_config(config, run={"name": name, "output_dir": str(out / RUNS)})
-            runs.append(Run(variant, config, row_key(config, split.fingerprint), out / RUNS / name))
+            runs.append(Run(variant, config, row_key(config, split.fingerprint), out / RUNS / name, epochs))
     return runs, split.fingerprint
 
 
@@ -252,7 +254,7 @@ class Runner:
             "family": BASE if base else self.comparison.family.key,
             "variant": run.variant.name,
             "overrides": dict(run.variant.overrides),
-            "epochs": run.config.training.max_epochs,
+            "epochs": run.epochs,
             "parallel": self.parallel,
             "commit": commit() or None,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
