@@ -14,15 +14,18 @@ TOKENIZER`. --tokens 1M --seeds 1 --families C is a smoke test.
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
+import sys
 import time
 from pathlib import Path
 
 from hymo.ablations.families import family
+from hymo.ablations.report import write_report
 from hymo.ablations.results import Results
 from hymo.ablations.runner import Runner, lay_out
 from hymo.ablations.variants import build, cadence
-from hymo.cli.app import main as hymo
+from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
 from hymo.core.quantity import read_count
 
@@ -51,35 +54,60 @@ def main() -> int:
     if arguments.go_on_from and arguments.go_on_from.exists() and not arguments.results.exists():
         arguments.results.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(arguments.go_on_from, arguments.results)
+    base = load_config(arguments.preset, overrides)
+    if arguments.tokens:
+        base = derive_config(base, scheduler={"total_tokens": read_count(arguments.tokens, "--tokens")})
+    base = derive_config(base, training=cadence(base))
     if arguments.plan:
-        return plan(arguments, overrides)
+        return plan(arguments, base)
     began, worst = time.monotonic(), 0
     for key in arguments.families:
         left = arguments.minutes - (time.monotonic() - began) / 60
         if left <= 0:
             break
-        words = ["ablate", key, "--preset", arguments.preset, "--data", arguments.data, "--out", str(arguments.out)]
-        words += ["--seeds", str(arguments.seeds), "--first-seed", str(arguments.first_seed)]
-        words += ["--parallel", str(arguments.parallel), "--minutes", f"{left:.3f}", "--discard-checkpoints"]
-        words += ["--results", str(arguments.results), *(["--tokens", arguments.tokens] if arguments.tokens else [])]
-        code = hymo([*words, *(word for override in overrides for word in ("--set", override))])
+        code = run(arguments, base, key, left)
         worst = max(worst, code)
         if code not in (0, 1):
             break
     return worst
 
 
-def plan(arguments: argparse.Namespace, overrides: list[str]) -> int:
+def seeds_of(arguments: argparse.Namespace) -> range:
+    return range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+
+
+def run(arguments: argparse.Namespace, base: HyMoConfig, key: str, minutes: float) -> int:
+    """What `hymo ablate` does for one family, on machines that cannot draw too; returns its exit code."""
+    comparison, kept = build(base, family(key)), Results(arguments.results)
+    runs, data = lay_out(comparison, seeds_of(arguments), arguments.data, arguments.out)
+    outcome = Runner(
+        comparison,
+        runs,
+        data,
+        kept,
+        parallel=arguments.parallel,
+        minutes=minutes,
+        discard_checkpoints=True,
+        progress=lambda said: print(f"{time.strftime('%T')} {key}: {said}", flush=True),
+        preset=arguments.preset,
+        command=shlex.join(["python", *sys.argv]),
+    ).run()
+    if outcome.rows:
+        try:
+            write_report(
+                comparison.family, outcome.rows, kept.environment, arguments.out, comparison.tests, comparison.same
+            )
+        except ImportError as error:
+            print(f"no report here ({error}); `hymo ablate {key}` with this results file writes it elsewhere")
+    return outcome.exit_code
+
+
+def plan(arguments: argparse.Namespace, base: HyMoConfig) -> int:
     """Print every family's runs that are left, with the time that they take one after the other where that is known."""
-    base = load_config(arguments.preset, overrides)
-    if arguments.tokens:
-        base = derive_config(base, scheduler={"total_tokens": read_count(arguments.tokens, "--tokens")})
-    base = derive_config(base, training=cadence(base))
     kept, seen, total = Results(arguments.results), set(), 0.0
-    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     for key in arguments.families:
         comparison = build(base, family(key))
-        runs, data = lay_out(comparison, seeds, arguments.data, arguments.out)
+        runs, data = lay_out(comparison, seeds_of(arguments), arguments.data, arguments.out)
         runner = Runner(comparison, runs, data, kept, parallel=arguments.parallel)
         left = [run for run in runs if kept.finished(run.key) is None and run.key not in seen]
         seen |= {run.key for run in runs}

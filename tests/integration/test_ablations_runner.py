@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from hymo.ablations import summary as comparing
 from hymo.ablations.families import FAMILIES, family
 from hymo.ablations.job import heads_gradient
 from hymo.ablations.report import markdown, write_report
 from hymo.ablations.results import Results, measured
-from hymo.ablations.runner import Runner, lay_out
+from hymo.ablations.runner import Runner, lay_out, visible_gpus
 from hymo.ablations.variants import build, cadence
 from hymo.cli.app import main
 from hymo.core.config import HyMoConfig
@@ -275,20 +276,36 @@ def test_the_plan_of_a_gpu_session(
     done: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows of an earlier day count, and a base that several families share counts once."""
-    script = Path(__file__).parents[2] / "benchmarks" / "ablations.py"
-    words = [script, "--data", load_config(base).run.data, "--preset", base, "--plan", "--families", "C", "H"]
-    words += ["--seeds", "2", "--parallel", "1", "--out", tmp_path]
-    words += ["--results", tmp_path / "new.json", "--go-on-from", done / "results.json"]
-    monkeypatch.setattr(sys, "argv", [str(word) for word in words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(script), run_name="__main__")
-    assert ended.value.code == 0
-    said = capsys.readouterr().out.splitlines()
+    shared = ["--data", load_config(base).run.data, "--preset", base, "--seeds", "2", "--parallel", "1"]
+    shared += ["--out", tmp_path, "--results", tmp_path / "new.json", "--go-on-from", done / "results.json"]
+
+    def session(*words: str) -> list[str]:
+        script = Path(__file__).parents[2] / "benchmarks" / "ablations.py"
+        monkeypatch.setattr(sys, "argv", [str(word) for word in (script, *shared, *words)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+        assert ended.value.code == 0
+        return capsys.readouterr().out.splitlines()
+
+    said = session("--plan", "--families", "C", "H")
     heads = [line for line in said if not line.startswith(" ")]
     assert heads[0].startswith("C: 2 of 6 runs done or shared, 4 left, ")
     assert heads[1].startswith("H: 2 of 12 runs done or shared, 10 left, ")
     assert "    0 heads, seed 0" in said
     assert "    base, seed 0" not in said
+    said = session("--families", "C", "--minutes", "0.0001")  # the time for none
+    assert said[-1].endswith("C: no time for another run: 4 are left")
+    assert (tmp_path / "C.md").exists()
+
+
+def test_the_gpus_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert visible_gpus("cpu") == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus("auto") == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5f")
+    assert visible_gpus("cuda") == ["3", "GPU-5f"]
 
 
 def test_the_guides_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,16 +28,19 @@ _WAIT_SECONDS = 60.0
 """How long to wait for a process of an earlier call that still saves in the run's folder."""
 
 
-def work(config: HyMoConfig, threads: int | None, compilers: int, complaint: Connection) -> None:
+def work(config: HyMoConfig, gpu: str | None, threads: int | None, compilers: int, complaint: Connection) -> None:
     """Train one run to its end, or until SIGTERM; exits with the trainer's code, or 1 after sending what went wrong.
 
     Args:
         config: of the run, its name and folder included.
+        gpu: the one GPU that the process may see, as CUDA_VISIBLE_DEVICES names it; None leaves all.
         threads: of torch; None leaves the default.
         compilers: processes that torch.compile may use, unless the environment says.
         complaint: takes the message of an error.
     """
     os.setpgrp()  # Ctrl-C at the terminal reaches the parent alone, which asks this process to save and end
+    if gpu is not None:  # CUDA reads it when it is first used, which is later
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(compilers))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:

@@ -125,7 +125,7 @@ class Runner:
         runs: of `lay_out`.
         fingerprint: of the data.
         results: file that takes the rows.
-        parallel: runs at once. On CUDA they share the device, on a CPU its cores.
+        parallel: runs at once, spread over the GPUs in sight; on a CPU they share its cores.
         minutes: least time that the call may take; no run is begun that would probably not end in it, and whatever
             still runs then is stopped after saving. None is no limit.
         discard_checkpoints: delete a run's checkpoints once its row is written.
@@ -159,6 +159,8 @@ class Runner:
         self._group = group_key(comparison.base.config, fingerprint)
         self._environment = _environment(command)
         self._device = _device_name(comparison.base.config.run.device)
+        self._gpus = visible_gpus(comparison.base.config.run.device)
+        self._at_once = -(-parallel // max(1, len(self._gpus)))
 
     def run(self) -> Outcome:
         """Run until all is done, the time is over or a signal asks for the end."""
@@ -166,7 +168,7 @@ class Runner:
 
         outcome = Outcome()
         waiting = [run for run in self.runs if self.results.finished(run.key) is None]
-        running: dict[BaseProcess, tuple[Run, Connection]] = {}
+        running: dict[BaseProcess, tuple[Run, str | None, Connection]] = {}
         if skipped := len(self.runs) - len(waiting):
             self.progress(f"{skipped} of {len(self.runs)} runs are in {self.results.path} already")
         ending = False
@@ -185,8 +187,10 @@ class Runner:
                         waiting.clear()
                         break
                     waiting.remove(run)
-                    process, complaint = self._start(run)
-                    running[process] = (run, complaint)
+                    busy = [gpu for _, gpu, _ in running.values()]
+                    gpu = min(self._gpus, key=busy.count, default=None)
+                    process, complaint = self._start(run, gpu)
+                    running[process] = (run, gpu, complaint)
                     self.progress(f"begins: {run.label}")
                 if ending and waiting:
                     outcome.left += [each.label for each in waiting]
@@ -194,18 +198,18 @@ class Runner:
                 wait([process.sentinel for process in running], timeout=_POLL_SECONDS)
                 for process in [each for each in running if not each.is_alive()]:
                     process.join()
-                    self._ended(outcome, process, *running.pop(process), asked=ending)
+                    run, _, complaint = running.pop(process)
+                    self._ended(outcome, process, run, complaint, asked=ending)
         outcome.rows = [row for run in self.runs if (row := self.results.finished(run.key)) is not None]
         outcome.exit_code = stop.exit_code or int(bool(outcome.failed))
         return outcome
 
-    def _start(self, run: Run) -> tuple[BaseProcess, Connection]:
+    def _start(self, run: Run, gpu: str | None) -> tuple[BaseProcess, Connection]:
         import torch
 
         from hymo.ablations.job import work
-        from hymo.training.device import resolve_device
 
-        cuda = resolve_device(run.config.run.device).type == "cuda"
+        cuda = gpu is not None
         # A server that has imported torch forks runs at once; a CUDA context must not be forked.
         context: SpawnContext | ForkServerContext
         if cuda:
@@ -216,7 +220,9 @@ class Runner:
         threads = None if cuda else max(1, torch.get_num_threads() // self.parallel)
         compilers = max(1, (os.cpu_count() or 1) // self.parallel)
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(run.config, threads, compilers, sender), name=run.config.run.name)
+        process = context.Process(
+            target=work, args=(run.config, gpu, threads, compilers, sender), name=run.config.run.name
+        )
         process.start()
         sender.close()
         return process, receiver
@@ -255,7 +261,7 @@ class Runner:
             "variant": run.variant.name,
             "overrides": dict(run.variant.overrides),
             "epochs": run.epochs,
-            "parallel": self.parallel,
+            "parallel": self._at_once,
             "commit": commit() or None,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -277,10 +283,23 @@ class Runner:
         rates = [
             row["wall_seconds"] / (row["flops_per_token"] * row["tokens"])
             for row in self.results.rows.values()
-            if row.get("wall_seconds") and row["parallel"] == self.parallel and row["device"] == self._device
+            if row.get("wall_seconds") and row["parallel"] == self._at_once and row["device"] == self._device
         ]
         work = facts["flops_per_token"] * facts["tokens"]
         return _MARGIN * statistics.median(rates) * work if rates else None
+
+
+def visible_gpus(asked: str) -> list[str]:
+    """The GPUs in sight as CUDA_VISIBLE_DEVICES names them; none where runs train elsewhere."""
+    import torch
+
+    from hymo.training.device import resolve_device
+
+    if resolve_device(asked).type != "cuda":
+        return []
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    count = torch.cuda.device_count()
+    return named[:count] if named else [str(i) for i in range(count)]
 
 
 def _device_name(asked: str) -> str:

@@ -48,6 +48,11 @@ class Comparison:
         """What every other variant is compared with."""
         return self.variants[0]
 
+    @property
+    def tests(self) -> dict[str, str]:
+        """What each variant tests, by name."""
+        return {variant.name: variant.tests for variant in self.variants}
+
 
 def build(base: HyMoConfig, family: Family, own: Iterable[str] = ()) -> Comparison:
     """Build every variant of a family, and those that the caller names.

@@ -110,8 +110,9 @@ def ablate(
         summaries = summarise(rows)
         page = picture = None
         if summaries:
-            tests = {each.name: each.tests for each in comparison.variants}
-            page, picture = write_report(table, rows, kept.environment, folder, tests, comparison.same, price)
+            page, picture = write_report(
+                table, rows, kept.environment, folder, comparison.tests, comparison.same, price
+            )
     if json:
         shown = [
             {"variant": s.name, "seeds": s.seeds, "bits_per_byte": s.bits_per_byte, "mean": s.mean}
