@@ -2,7 +2,8 @@
 
 Reads benchmarks/results/train-*.json and writes src/hymo/core/measured.json. A row counts if it is of this package, of
 a preset, in bf16, with compiled blocks (its breakdown has kernels that the compiler fused) and on a device whose peak
-is known. Rows of several GPUs take part in the leave-one-out test, but efficiencies come from single ones.
+is known; of rows that measured the same run, the last. Rows of several GPUs take part in the leave-one-out test, but
+efficiencies come from single ones.
 """
 
 from __future__ import annotations
@@ -56,11 +57,13 @@ class Step:
 
 def measured_steps(folder: Path = RESULTS) -> list[Step]:
     """Every usable row of the result files."""
-    steps = []
+    steps: dict[tuple[HyMoConfig, str, int], Step] = {}
     for path in sorted(folder.glob("train-*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
-        steps += [step for row in found["rows"] if (step := _step(row, found["environment"])) is not None]
-    return steps
+        for row in found["rows"]:
+            if (step := _step(row, found["environment"])) is not None:
+                steps[step.config, step.device.key, step.gpus] = step
+    return list(steps.values())
 
 
 def _step(row: dict[str, Any], environment: dict[str, Any]) -> Step | None:

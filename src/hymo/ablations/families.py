@@ -123,6 +123,14 @@ def _tokens_per_parameter(ratio: int) -> Callable[[HyMoConfig], Changes]:
     return change
 
 
+def _rates(muon: float, adamw: float) -> Callable[[HyMoConfig], Changes]:
+    def change(base: HyMoConfig) -> Changes:
+        o = base.optimizer
+        return {"optimizer.muon_lr": muon * o.muon_lr, "optimizer.adamw_lr": adamw * o.adamw_lr}
+
+    return change
+
+
 _SCALE = (
     "Differences between variants move with size and training length: a sign at this scale is evidence for the next "
     "run, no forecast for the flagship."
@@ -264,6 +272,20 @@ _ALL = (
         "languages need corpora of their own: prepare each, and give it with --data.",
     ),
     Family(
+        "rates",
+        "Learning rates",
+        "Are the base's learning rates right, and do they carry over from one width to another?",
+        (
+            Spec("both halved", "slower", _rates(0.5, 0.5)),
+            Spec("both doubled", "faster", _rates(2.0, 2.0)),
+            Spec("NorMuon halved", "the matrices alone, slower", _rates(0.5, 1.0)),
+            Spec("NorMuon doubled", "the matrices alone, faster", _rates(2.0, 1.0)),
+            Spec("AdamW halved", "the rest alone, slower", _rates(1.0, 0.5)),
+            Spec("AdamW doubled", "the rest alone, faster", _rates(1.0, 2.0)),
+        ),
+        "Rates that suit a short schedule may be too high for a long one.",
+    ),
+    Family(
         "baselines",
         "Against one kind of mixing",
         "Is the hybrid better than a dense transformer and than recurrence alone, at equal active parameters?",
@@ -277,7 +299,7 @@ _ALL = (
 )
 
 FAMILIES: Mapping[str, Family] = {family.key: family for family in _ALL}
-"""Every family by its key: A to J, and baselines."""
+"""Every family by its key: A to J, rates and baselines."""
 CUSTOM = "custom"
 """Family of the variants that a caller names alone."""
 GENERAL_LIMITS = _SCALE
