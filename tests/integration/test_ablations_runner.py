@@ -223,6 +223,24 @@ def test_a_failed_run_does_not_end_the_others_and_is_tried_again(base: Path, tmp
     assert run_config(base_folder).training.seed == 0
 
 
+def test_a_signal_lets_running_variants_save(done: Path, base: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    first = runner(base, tmp_path, tmp_path / "results.json", told)
+
+    def interrupt(said: str) -> None:
+        told.append(said)
+        if said.startswith("begins"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    first.progress = interrupt
+    outcome = first.run()
+    assert (outcome.exit_code, outcome.done) == (143, 0)
+    assert sorted(outcome.left) == ["base, seed 0", "none, seed 0", "wide, seed 0"]
+    again = runner(base, tmp_path, tmp_path / "results.json", told).run()
+    assert (again.exit_code, again.done, again.left) == (0, 3, [])
+    assert figures(tmp_path)["wide", 0] == figures(done)["wide", 0]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -291,7 +309,7 @@ def test_the_plan_of_a_gpu_session(
     heads = [line for line in said if not line.startswith(" ")]
     assert heads[0].startswith("C: 2 of 6 runs done or shared, 4 left, ")
     assert heads[1].startswith("H: 2 of 12 runs done or shared, 10 left, ")
-    assert "    0 heads, seed 0" in said
+    assert "    no heads, seed 0" in said
     assert "    base, seed 0" not in said
     said = session("--families", "C", "--minutes", "0.0001")  # the time for none
     assert said[-1].endswith("C: no time for another run: 4 are left")

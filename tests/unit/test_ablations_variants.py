@@ -83,7 +83,7 @@ def test_variants_of_ones_own() -> None:
     with pytest.raises(UsageError, match="no variant differs"):
         build(base, family("custom"))
     with pytest.raises(UsageError, match="taken"):
-        build(base, family("C"), ["0 heads:model.mtp_depth=1"])
+        build(base, family("C"), ["no heads:model.mtp_depth=1"])
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,10 @@ _ALL = (
         "Multi-token prediction",
         "Do prediction heads lower the main loss at equal tokens?",
         tuple(
-            Spec(f"{depth} heads", tests, {"model.mtp_depth": depth})
-            for depth, tests in ((0, "the model alone"), (1, "one token more"), (2, "two tokens more: the design"))
+            Spec(name, tests, {"model.mtp_depth": depth})
+            for depth, (name, tests) in enumerate(
+                (("no heads", "the model alone"), ("1 head", "one token more"), ("2 heads", "two more: the design"))
+            )
         ),
         "Published gains grow with size; at tens of millions of parameters heads often cost a little.",
     ),
