@@ -158,7 +158,7 @@ def facts() -> dict[str, str]:
     sizes_o = optimizer_sizes(flagship)
     found |= {"normuon elements": number(sizes_o.normuon), "adamw elements": number(sizes_o.adamw)}
     for level in ("none", "selective", "full"):
-        found[f"memory.{level}"] = size(training_memory(flagship, 1, None, level).total)
+        found[f"memory.{level}"] = size(training_memory(flagship, 1, None, level, on_gpu=True).total)
     for gpus in (1, 4):
         items = training_memory(flagship, gpus)
         found[f"states.{gpus}"] = size(items.masters + items.gradients + items.normuon + items.adamw)
