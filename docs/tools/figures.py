@@ -160,7 +160,7 @@ def step() -> str:
     """What the flagship's training step occupies at each level of recomputation."""
     config = load_config("hymo_750m")
     rows = [
-        (f"checkpointing {level}", (total := training_memory(config, 1, None, level).total), size(total))
+        (f"checkpointing {level}", (total := training_memory(config, 1, None, level, on_gpu=True).total), size(total))
         for level in LEVELS
     ]
     return _bars("Memory of a training step on one device, estimated", [(a, float(b), c) for a, b, c in rows])

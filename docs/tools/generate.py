@@ -12,13 +12,13 @@ import math
 import sys
 from typing import Any
 
-from docs.tools import figures, golden, references, values
+from docs.tools import claims, figures, golden, references, values
 from docs.tools.paths import DOCS, as_json
 
 
 def generated() -> dict[str, str]:
     """Path below docs/ -> text of every generated file."""
-    files = {path: write() for path, write in references.PAGES.items()}
+    files = {path: write() for path, write in (references.PAGES | claims.PAGES).items()}
     files |= {path: as_json(write()) for path, write in golden.VECTORS.items()}
     files |= {path: write() for path, write in figures.FIGURES.items()}
     facts = values.facts()

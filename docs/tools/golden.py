@@ -31,8 +31,9 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.hardware import DEVICES
 from hymo.core.load import derive_config, load_config, preset_names
+from hymo.core.measured import MEASURED
 from hymo.core.memory import LEVELS, LOGIT_CHUNK_ELEMENTS
-from hymo.core.planner import ASSUMED_UTILISATION, USABLE_MEMORY, plan
+from hymo.core.planner import USABLE_MEMORY, plan
 from hymo.core.roles import NORMUON_ROLES
 from hymo.data import sample_paths
 from hymo.inference.drafting import Speculation
@@ -238,12 +239,14 @@ def presets_data() -> dict[str, Any]:
         name: {"triples": [list(triple) for triple in p.triples], "margin": p.margin, "eps": p.eps}
         for name, p in _POLYNOMIALS.items()
     }
-    devices = [{key: getattr(d, key) for key in ("key", "name", "memory", "bandwidth", "peak")} for d in DEVICES]
+    devices = [
+        {key: getattr(d, key) for key in ("key", "name", "memory", "bandwidth", "peak", "link")} for d in DEVICES
+    ]
     return {
         "presets": {name: as_tree(load_config(name)) for name in preset_names()},
         "devices": devices,
         "constants": {
-            "utilisation": ASSUMED_UTILISATION,
+            "measured": dataclasses.asdict(MEASURED),
             "usable": USABLE_MEMORY,
             "levels": list(LEVELS),
             "logitChunk": LOGIT_CHUNK_ELEMENTS,

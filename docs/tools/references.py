@@ -1,4 +1,4 @@
-"""The generated references: configuration, commands, presets, benchmark tables, decisions, claims, risks, sources."""
+"""The generated references: configuration, commands, presets, benchmark tables, decisions, risks, sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from docs.tools.paths import DOCS, ROOT, number, results, short, size
-from hymo.cli.app import COMMANDS, build_app
+from hymo.cli.app import build_app
 from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token, state_bytes
 from hymo.core.config import GROUPS
 from hymo.core.load import load_config, preset_names
@@ -247,6 +247,19 @@ def _decode_table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _ablation_table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["| preset | family | variant | seed | tokens | bits per byte | tokens/s | peak GiB |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        cells = [f"`{row['preset']}`", row["family"], row["variant"], row["seed"], number(row["tokens"])]
+        if row.get("failed"):
+            cells += ["failed", "", ""]
+        else:
+            cells += [f"{row['bits_per_byte']:.4f}", number(row["tok_per_s"]), f"{row.get('peak_gib') or 0:.1f}"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
 def _plain(rows: list[dict[str, Any]]) -> list[str]:
     """Any other file: its scalar columns as they are."""
     keys = [key for key in rows[0] if all(isinstance(row.get(key), str | int | float | bool) for row in rows)]
@@ -269,6 +282,7 @@ _TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "kernels": _kernel_table,
     "train": _train_table,
     "decode": _decode_table,
+    "ablations": _ablation_table,
 }
 
 
@@ -297,43 +311,6 @@ def decisions_page() -> str:
         lines.append(
             f"| {_cell(row['question'])} | {_cell(row['decided'])} | {_cell(row['why'])} | {'<br>'.join(fields)} |"
         )
-    return "\n".join(lines) + "\n"
-
-
-def claims_page() -> str:
-    """The design's claims: what would refute each, what was measured, how to repeat it and what that costs."""
-    source = _source("claims")
-    lines = [
-        "# Claims",
-        "",
-        _NOTE.format(source="docs/data/claims.yaml and result files"),
-        *source["intro"].splitlines(),
-    ]
-    if not any(name == "ablate" for name, _, _ in COMMANDS):
-        lines += ["", "The runner of these families, `hymo ablate`, is not part of this version yet."]
-    small = load_config("hymo_small")
-    flops = flops_per_token(small.model, small.training.seq_len)
-    for i, claim in enumerate(source["claims"], 1):
-        lines += ["", f"## {i}. {claim['title']}", "", f"**Hypothesis.** {claim['hypothesis'].strip()}", ""]
-        lines += [f"**Refuted if.** {claim['refuted'].strip()}", ""]
-        found = results(claim["result"])
-        if found is None:
-            tokens = claim["runs"] * claim["tokens"]
-            length = short(claim["tokens"])
-            cost = (
-                f"about {short(tokens * flops)}FLOP for {claim['runs']} runs of `hymo_small` over {length} tokens each"
-            )
-            lines += ["**Measured.** Not measured yet.", "", f"**Cost.** {cost}, by the planner's count.", ""]
-        else:
-            lines += [
-                "**Measured.**",
-                "",
-                *_plain(found["rows"]),
-                "",
-                f"Commit {found['environment'].get('commit')}.",
-                "",
-            ]
-        lines += ["**Command.**", "", "```text", claim["command"], "```"]
     return "\n".join(lines) + "\n"
 
 
@@ -377,7 +354,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/presets.md": presets_page,
     "records/benchmarks.md": benchmarks_page,
     "records/decisions.md": decisions_page,
-    "records/claims.md": claims_page,
     "records/risks.md": risks_page,
     "records/references.md": references_page,
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from docs.tools import sources
+from docs.tools import claims, sources
 from docs.tools.numbers import MARK, TABLE
 from docs.tools.paths import DOCS, ROOT, number, page_files, results, short, size
 from docs.tools.references import PAGES
@@ -51,7 +51,7 @@ _LONG_CONTEXT = 32_768
 
 def pages() -> Iterator[Path]:
     """Pages written by hand: every number in them is a value, or has its reason in docs/data/numbers.yaml."""
-    generated = {DOCS / name for name in PAGES}
+    generated = {DOCS / name for name in (*PAGES, *claims.PAGES)}
     yield from (DOCS / page for page in page_files() if DOCS / page not in generated)
 
 
@@ -150,7 +150,7 @@ def facts() -> dict[str, str]:
     sizes_o = optimizer_sizes(flagship)
     found |= {"normuon elements": number(sizes_o.normuon), "adamw elements": number(sizes_o.adamw)}
     for level in ("none", "selective", "full"):
-        found[f"memory.{level}"] = size(training_memory(flagship, 1, None, level).total)
+        found[f"memory.{level}"] = size(training_memory(flagship, 1, None, level, on_gpu=True).total)
     for gpus in (1, 4):
         items = training_memory(flagship, gpus)
         found[f"states.{gpus}"] = size(items.masters + items.gradients + items.normuon + items.adamw)

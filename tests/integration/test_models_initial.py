@@ -25,7 +25,9 @@ from hymo.models import HyMo, build_hymo
 from model_helpers import expected_initial_loss
 
 TOKENS = 8192
-SMALL = [n for n in preset_names() if count_parameters(load_config(n).model).stored < 100_000_000]
+SMALL = {
+    load_config(n).model: n for n in preset_names() if count_parameters(load_config(n).model).stored < 100_000_000
+}.values()  # presets of one model count once
 
 
 def real_tokens(vocab: int, rows: int, width: int) -> Tensor:

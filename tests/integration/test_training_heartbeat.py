@@ -105,9 +105,10 @@ def test_a_run_without_memory_says_what_to_lower(
 
 def test_what_is_needed_is_the_plans_largest_first() -> None:
     config = load_config("hymo_750m")
-    figures = [int(size.replace(",", "")) for size in re.findall(r"([\d,]+) MiB", explain(config))]
-    assert figures == sorted(figures, reverse=True)
-    assert sum(figures) == pytest.approx(training_memory(config).total / 2**20, rel=1e-4)
+    for gpu in (False, True):
+        figures = [int(size.replace(",", "")) for size in re.findall(r"([\d,]+) MiB", explain(config, gpu))]
+        assert figures == sorted(figures, reverse=True)
+        assert sum(figures) == pytest.approx(training_memory(config, on_gpu=gpu).total / 2**20, rel=1e-4)
 
 
 def test_other_errors_stay_what_they_are() -> None:

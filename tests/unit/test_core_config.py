@@ -15,7 +15,10 @@ from hymo.core.load import config_hash, derive_config, dump_config, load_config,
 
 TINY = load_config("hymo_tiny")
 CONFIGS = Path(__file__).parents[2] / "configs"
-PRESETS = ["hymo_tiny", "hymo_demo", "hymo_small", "hymo_125m", "hymo_700m", "hymo_750m", "hymo_900m"]
+PRESETS = [
+    *("hymo_tiny", "hymo_demo", "hymo_small", "hymo_ablation"),
+    *("hymo_125m", "hymo_700m", "hymo_750m", "hymo_900m"),
+]
 
 
 def test_the_presets() -> None:

@@ -9,8 +9,10 @@ import pytest
 from hymo.core.errors import UsageError
 from hymo.core.hardware import DEVICES, GIB, device, match_device
 from hymo.core.load import derive_config, load_config
+from hymo.core.measured import MEASURED
 from hymo.core.memory import training_memory
-from hymo.core.planner import ASSUMED_UTILISATION, USABLE_MEMORY, plan
+from hymo.core.planner import USABLE_MEMORY, communication, plan
+from hymo.core.throughput import step_seconds, step_work
 
 FLAGSHIP = load_config("hymo_750m")
 
@@ -26,10 +28,17 @@ def test_flagship_plan() -> None:
     assert result.grad_accum_steps == 8
     speed = result.throughput
     assert speed is not None
-    assert speed.tokens_per_second == pytest.approx(4 * 989e12 * ASSUMED_UTILISATION / result.flops_per_token)
+    # By hand: an eighth of a step's sequences in each of eight passes of four on each of four devices.
+    tokens = 524_288 / 4
+    products = 6 * 549_604_352 * tokens / (MEASURED.matmul * 989e12)
+    attention = 3 * 8 * 16 * (128 + 128) * 4096 * tokens / (MEASURED.attention * 989e12)
+    kept = (training_memory(FLAGSHIP, on_gpu=True, kept=1.0).activations // (4 * 4096)) * tokens
+    rest = kept / (MEASURED.memory * 4.8e12) + 8 * 32 * MEASURED.gap_seconds + result.communication_bytes / 450e9
+    assert speed.tokens_per_second == pytest.approx(524_288 / (products + attention + rest), rel=1e-6)
+    assert speed.utilisation == pytest.approx(speed.tokens_per_second * result.flops_per_token / (4 * 989e12))
     assert speed.days == pytest.approx(result.tokens / speed.tokens_per_second / 86_400)
     assert speed.cost == pytest.approx(speed.days * 24 * 4 * 2.0)
-    assert "not measured" in speed.basis
+    assert "not measured: 4 ranks" in speed.basis
     assert json.loads(json.dumps(result.to_dict()))["parameters"]["parts"]["moe"] == 842_390_528
 
 
@@ -83,8 +92,8 @@ def test_largest_micro_batch_is_the_largest() -> None:
     usable = int(device("h200").memory or 0) * USABLE_MEMORY
     for name, level in plan(FLAGSHIP, "h200").levels.items():
         assert level.largest_micro_batch
-        fits = training_memory(FLAGSHIP, 1, level.largest_micro_batch, name)  # type: ignore[arg-type]
-        breaks = training_memory(FLAGSHIP, 1, level.largest_micro_batch + 1, name)  # type: ignore[arg-type]
+        fits = training_memory(FLAGSHIP, 1, level.largest_micro_batch, name, on_gpu=True)  # type: ignore[arg-type]
+        breaks = training_memory(FLAGSHIP, 1, level.largest_micro_batch + 1, name, on_gpu=True)  # type: ignore[arg-type]
         assert fits.total <= usable < breaks.total
 
 
@@ -98,6 +107,63 @@ def test_a_micro_batch_that_does_not_fit_is_a_warning_with_the_way_out() -> None
 def test_what_fits_nowhere_is_refused() -> None:
     with pytest.raises(UsageError, match=r"hymo_900m does not fit on 1 x NVIDIA GeForce RTX 4090.*GiB"):
         plan(load_config("hymo_900m"), "rtx4090")
+
+
+def test_a_refusal_names_devices_on_which_it_would_fit() -> None:
+    config = load_config("hymo_900m")
+    with pytest.raises(UsageError) as refused:
+        plan(config, "rtx4090")
+    said = str(refused.value)
+    assert "It fits on 2 x rtx4090, or on 1 x a100-40 or a100-80" in said
+    assert plan(config, "rtx4090", 2).levels["full"].largest_micro_batch
+    assert plan(config, "l40s").levels["full"].largest_micro_batch
+    assert "1 x rtx4090" not in said
+    huge = derive_config(config, model={"dim": 8192, "n_layers": 512}, training={"seq_len": 4096})
+    with pytest.raises(UsageError, match=r"usable\. Else take"):
+        plan(huge, "rtx4090")
+
+
+def test_the_designs_question() -> None:
+    """What 30 B tokens of the flagship take on four A100 of 80 GB: days, cost and disk follow from the speed."""
+    result = plan(derive_config(FLAGSHIP, scheduler={"total_tokens": 30 * 10**9}), "a100-80g", 4, price=1.5)
+    assert result.gpu == "a100-80"
+    assert result.steps == 30 * 10**9 // 524_288
+    speed = result.throughput
+    assert speed is not None
+    assert 0.2 < speed.utilisation < 0.5  # slower than the arithmetic alone, by a factor that such runs have
+    assert speed.days == pytest.approx(result.tokens / speed.tokens_per_second / 86_400)
+    assert speed.cost == pytest.approx(speed.days * 24 * 4 * 1.5)
+    assert "efficiencies of hymo_750m on one h200; not measured: a100-80, 4 ranks" in speed.basis
+    assert result.checkpoint_disk_bytes == 5 * result.checkpoint_bytes
+    assert result.levels["none"].fits
+
+
+def test_advice_is_the_fastest_micro_batch_that_fits() -> None:
+    config = derive_config(FLAGSHIP, training={"micro_batch_size": 1, "grad_accum_steps": 128, "dp_size": 1})
+    result = plan(config, "h200")
+    (advice,) = result.advice
+    fits = result.levels["none"].largest_micro_batch
+    assert fits is not None
+    best = max(size for size in (1, 2, 4, 8, 16, 32, 64, 128) if size <= fits)
+    assert f"micro_batch_size={best} --set training.grad_accum_steps={128 // best} --set training.dp_size=1:" in advice
+    words = [word for word in advice.split(":")[0].split() if word != "--set"]
+    followed = plan(load_config("hymo_750m", words), "h200")
+    assert followed.advice == ()
+    assert followed.tokens_per_step == result.tokens_per_step
+    assert followed.throughput is not None
+    assert f"{followed.throughput.tokens_per_second:,.0f} tokens/s expected" in advice
+    too_large = derive_config(FLAGSHIP, training={"micro_batch_size": 64, "grad_accum_steps": 2, "dp_size": 1})
+    assert "and fits" in plan(too_large, "h200").advice[0]
+
+
+def test_recomputation_takes_time() -> None:
+    times = [
+        step_seconds(step_work(FLAGSHIP, 1, 4, level, communication(FLAGSHIP, 1, 32)), device("h200"))
+        for level in ("none", "selective", "full")
+    ]
+    assert times[0] < times[1] < times[2] < 4 / 3 * times[0]
+    with pytest.raises(ValueError, match="cpu has no rates"):
+        step_seconds(step_work(FLAGSHIP, 1, 4, "none"), device("cpu"))
 
 
 def test_uneven_division_and_long_context_warn() -> None:
@@ -120,6 +186,8 @@ def test_checkpoint_disk() -> None:
     states = training_memory(FLAGSHIP)
     assert result.checkpoint_bytes == states.masters + states.normuon + states.adamw
     assert result.checkpoint_disk_bytes == 5 * result.checkpoint_bytes  # two, best, stable, being written
+    fewer = derive_config(FLAGSHIP, training={"keep_best": False})
+    assert plan(fewer).checkpoint_disk_bytes == 4 * result.checkpoint_bytes
     kept = derive_config(FLAGSHIP, training={"keep_every": 10_000})
     assert plan(kept).checkpoint_disk_bytes == 10 * result.checkpoint_bytes
 
@@ -175,6 +243,7 @@ def test_peaks_are_dense_bf16() -> None:
     assert device("A100-80").peak == device("a100-40").peak == 312e12
     assert device("h100").peak == device("h200").peak == 989e12
     assert device("h200").memory == 139 * GIB
+    assert device("a100-80g") is device("a100-80GB") is device("a100-80")
     assert all(d.source for d in DEVICES)
 
 

@@ -16,6 +16,7 @@ from docs.tools import values  # noqa: E402
 DOCS = ROOT / "docs"
 FOLDERS = ("concepts", "labs")  # tests/integration/test_docs_guides.py runs every page in them
 RUN_BY = {
+    "ablate.md": "tests/integration/test_ablations_runner.py",
     "data.md": "tests/integration/test_docs_data.py",
     "distributed.md": "tests/integration/test_ranks_faults.py",
     "evaluate.md": "tests/integration/test_docs_evaluate.py",

@@ -108,4 +108,4 @@ function S(e, t = 2) {
 	let n = 4 * i(e) * e.gdn_d_state * e.gdn_headdim;
 	return (e.n_layers - e.mla_layers.length) * (n + t * e.gdn_d_inner * (e.gdn_d_conv - 1));
 }
-export { p as a, s as c, f as d, n as f, _ as g, r as h, g as i, o as l, S as m, x as n, y as o, t as p, b as r, i as s, m as t, h as u };
+export { _, g as a, i as c, h as d, f, r as g, S as h, b as i, s as l, t as m, m as n, p as o, n as p, x as r, y as s, v as t, o as u };

@@ -1,6 +1,6 @@
 import { c as e, i as t, n, o as r, s as i, t as a } from "./base.js";
 import { n as o, r as s, t as c } from "./d3.js";
-import { i as l, m as u, n as d, r as f } from "./accounting.js";
+import { a as l, h as u, i as d, r as f } from "./accounting.js";
 // src/cache.ts
 var p = class extends a {
 	constructor(...e) {
@@ -15,10 +15,10 @@ var p = class extends a {
 		this.presets && (this.choose("preset", [...Object.keys(this.presets.presets), "yours"]), this.state.preset === "yours" && !this.own && (this.state.preset = this.defaults.preset), this.choose("device", this.presets.devices.filter((e) => e.memory).map((e) => e.key)), this.clamp("context", 8, 20), this.clamp("sequences", 1, 256));
 	}
 	accept(e) {
-		return this.own = n(e), this.set("preset", "yours"), `${this.own.run.name}: ${f(this.own.model)} cached numbers per token and attention layer.`;
+		return this.own = n(e), this.set("preset", "yours"), `${this.own.run.name}: ${d(this.own.model)} cached numbers per token and attention layer.`;
 	}
 	designs(e) {
-		let t = (t) => t * (e.head_dim + e.v_head_dim), n = f({
+		let t = (t) => t * (e.head_dim + e.v_head_dim), n = d({
 			...e,
 			mla_latent: !0
 		}), r = e.n_layers;
@@ -57,7 +57,7 @@ var p = class extends a {
 			},
 			{
 				name: `HyMo: MLA in ${e.mla_layers.length} of ${r}`,
-				numbers: f(e),
+				numbers: d(e),
 				layers: e.mla_layers.length,
 				fixed: u(e),
 				dash: "",
@@ -67,8 +67,8 @@ var p = class extends a {
 	}
 	render() {
 		if (!this.presets) return this.frame(i``, i``, "");
-		let e = (this.own && this.state.preset === "yours" ? this.own : this.presets.presets[String(this.state.preset)]).model, n = 2 ** this.get("context"), a = this.get("sequences"), o = this.presets.devices.find((e) => e.key === this.state.device), s = 2 * l(e).stored, c = this.designs(e), u = (e, t = n) => a * (2 * e.numbers * e.layers * t + e.fixed), f = Math.max(0, o.memory - s), p = c.at(-1), m = u(c[0]) / u(p);
-		this.dataset.bytes = String(d(e, n) * a), this.dataset.ratio = m.toFixed(1);
+		let e = (this.own && this.state.preset === "yours" ? this.own : this.presets.presets[String(this.state.preset)]).model, n = 2 ** this.get("context"), a = this.get("sequences"), o = this.presets.devices.find((e) => e.key === this.state.device), s = 2 * l(e).stored, c = this.designs(e), u = (e, t = n) => a * (2 * e.numbers * e.layers * t + e.fixed), d = Math.max(0, o.memory - s), p = c.at(-1), m = u(c[0]) / u(p);
+		this.dataset.bytes = String(f(e, n) * a), this.dataset.ratio = m.toFixed(1);
 		let h = Object.keys(this.presets.presets).map((e) => [e, e]), g = i`
       ${this.select("preset", "Shape", this.own ? [...h, ["yours", this.own.run.name]] : h)}
       ${this.slider("context", "Context, tokens", 8, 20, 1, (e) => t(2 ** e))}
@@ -76,11 +76,11 @@ var p = class extends a {
       ${this.select("device", "Device", this.presets.devices.filter((e) => e.memory).map((e) => [e.key, e.name]))}
       ${this.file("Your config (YAML, JSON)")}
       <div class="buttons">${this.resetButton()}</div>
-    `, _ = (e) => Math.floor(f / Math.max(1, u(e) / a)), v = i`${t(a)} ${a === 1 ? "sequence" : "sequences"} of ${t(n)} tokens:
+    `, _ = (e) => Math.floor(d / Math.max(1, u(e) / a)), v = i`${t(a)} ${a === 1 ? "sequence" : "sequences"} of ${t(n)} tokens:
       HyMo holds <b>${r(u(p))}</b>, of which ${r(a * p.fixed)} is recurrent state; full multi-head attention would hold
       ${r(u(c[0]))}, <b>${m.toFixed(0)} times</b> as much. Beside the weights, ${o.name} has room for
       ${t(_(p))} such sequences against ${t(_(c[0]))}.`;
-		return this.frame(g, this.draw(c, u, n, f, o.name), v, this.table("Bytes as numbers", [
+		return this.frame(g, this.draw(c, u, n, d, o.name), v, this.table("Bytes as numbers", [
 			"design",
 			"numbers per token and layer",
 			"layers",

@@ -1,6 +1,6 @@
 import { c as e, i as t, l as n, r, s as i, t as a } from "./base.js";
 import { r as o, t as s } from "./d3.js";
-import { d as c, g as l, h as u } from "./accounting.js";
+import { _ as c, f as l, g as u } from "./accounting.js";
 import { n as d } from "./router.js";
 // src/maths/speculation.ts
 function f(e, t) {
@@ -105,7 +105,7 @@ var g = (e) => e.reduce((t, n, r) => n > e[t] ? r : t, 0), _ = 40, v = "␣", y 
 	}
 	render() {
 		if (!this.presets || !this.bigrams) return this.frame(i``, i``, "");
-		let { text: e, passes: n } = this.generate(), r = this.get("depth"), a = Array.from({ length: r }, (e, t) => n.reduce((e, n) => e + n.proposed[t], 0)), o = Array.from({ length: r }, (e, t) => n.reduce((e, n) => e + n.accepted[t], 0)), s = a.map((e, t) => e ? o[t] / e : 0), d = n.reduce((e, t) => e + t.kept.length + 1, 0), f = n.length ? d / n.length : 1, p = 1 + r * this.get("cost"), m = this.presets.presets.hymo_750m.model, h = (m.vocab_size * m.dim + u(c(m))) / l(m, !1);
+		let { text: e, passes: n } = this.generate(), r = this.get("depth"), a = Array.from({ length: r }, (e, t) => n.reduce((e, n) => e + n.proposed[t], 0)), o = Array.from({ length: r }, (e, t) => n.reduce((e, n) => e + n.accepted[t], 0)), s = a.map((e, t) => e ? o[t] / e : 0), d = n.reduce((e, t) => e + t.kept.length + 1, 0), f = n.length ? d / n.length : 1, p = 1 + r * this.get("cost"), m = this.presets.presets.hymo_750m.model, h = (m.vocab_size * m.dim + u(l(m))) / c(m, !1);
 		this.dataset.perpass = f.toFixed(3), this.dataset.text = e.map((e) => this.bigrams.symbols[e.id]).join("");
 		let g = (e) => this.bigrams.symbols[e] === " " ? v : this.bigrams.symbols[e], y = i`
       ${this.slider("passes", "Passes", 0, _, 1)}

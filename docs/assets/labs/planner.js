@@ -1,112 +1,126 @@
-import { a as e, c as t, f as n, g as r, i, l as a, m as o, n as s, o as c, p as l, s as u, u as d } from "./accounting.js";
+import { _ as e, a as t, c as n, d as r, h as i, l as a, m as o, o as s, p as c, r as l, s as u, t as d, u as f } from "./accounting.js";
 // src/maths/memory.ts
-var f = 4;
-function p(e, t) {
-	let r = t.normuonRoles[e.optimizer.optimizer_partition], i = d(e.model).map(([, e]) => e), a = i.filter((e) => r.includes(e.role)), o = a.reduce((e, t) => e + l(t), 0);
+var p = 4;
+function m(e, t) {
+	let n = t.normuonRoles[e.optimizer.optimizer_partition], i = r(e.model).map(([, e]) => e), a = i.filter((e) => n.includes(e.role)), s = a.reduce((e, t) => e + o(t), 0);
 	return {
-		normuon: o,
-		neurons: e.optimizer.muon_normalize ? a.reduce((e, t) => e + n(t), 0) : 0,
-		adamw: i.reduce((e, t) => e + l(t), 0) - o
+		normuon: s,
+		neurons: e.optimizer.muon_normalize ? a.reduce((e, t) => e + c(t), 0) : 0,
+		adamw: i.reduce((e, t) => e + o(t), 0) - s
 	};
 }
-var m = (e) => f * (e.normuon + e.neurons) + 8 * e.adamw;
-function h(e, t, n = 1, r = e.training.micro_batch_size, i = e.training.activation_checkpointing) {
-	let a = d(e.model).reduce((e, [, t]) => e + l(t), 0), o = Math.max(1, Math.floor(n / e.training.dp_replicate)), s = p(e, t), c = g(e), u = r * e.training.seq_len, m = {
-		weights: c < f || n > 1 ? a * c : 0,
-		masters: Math.ceil(f * a / o),
-		gradients: Math.ceil(f * a / o),
-		normuon: Math.ceil(f * (s.normuon + s.neurons) / o),
-		adamw: Math.ceil(8 * s.adamw / o),
-		activations: _(e, u, i),
-		logits: w(e, t, u)
+var h = (e) => p * (e.normuon + e.neurons) + 8 * e.adamw;
+function g(e, t, n = 1, i = e.training.micro_batch_size, a = e.training.activation_checkpointing, s = !1) {
+	let c = r(e.model).reduce((e, [, t]) => e + o(t), 0), l = Math.max(1, Math.floor(n / e.training.dp_replicate)), u = m(e, t), d = _(e), f = i * e.training.seq_len, h = {
+		weights: d < p || n > 1 ? c * d : 0,
+		masters: Math.ceil(p * c / l),
+		gradients: Math.ceil(p * c / l),
+		normuon: Math.ceil(p * (u.normuon + u.neurons) / l),
+		adamw: Math.ceil(8 * u.adamw / l),
+		activations: v(f * y(e, a, s) * (s && (e.training.torch_compile_gdn ?? !0) ? t.measured.kept : 1)),
+		logits: E(e, t, f)
 	};
 	return {
-		...m,
-		total: Object.values(m).reduce((e, t) => e + t, 0)
+		...h,
+		total: Object.values(h).reduce((e, t) => e + t, 0)
 	};
 }
-var g = (e) => e.training.param_dtype === "bfloat16" ? 2 : f;
-function _(e, n, r) {
-	let i = e.model, a = g(e), o = Array.from({ length: i.n_layers }, (e, t) => t), s = o.map((t) => v(e, t, a, r === "selective")), c = r === "full" ? i.n_layers * i.dim * a + Math.max(...s) : s.reduce((e, t) => e + t, 0);
-	r === "selective" && (c += Math.max(...o.map((e) => t(i, e) ? b(i, a) : 0)));
-	let l = i.mtp_depth * (3 * i.dim * a + y(i.dim, i.moe_inter_dim, a));
-	return n * (c + 3 * i.dim * a + l);
+var _ = (e) => e.training.param_dtype === "bfloat16" ? 2 : p, v = (e) => e % 1 == .5 ? 2 * Math.round(e / 2) : Math.round(e);
+function y(e, t, n) {
+	let r = e.model, i = _(e), o = n && e.training.gdn_kernel === "auto" ? "triton" : e.training.gdn_kernel, s = Array.from({ length: r.n_layers }, (e, t) => t), c = s.map((n) => b(e, n, i, o, t === "selective")), l = t === "full" ? r.n_layers * r.dim * i + Math.max(...c) : c.reduce((e, t) => e + t, 0);
+	t === "selective" && (l += Math.max(...s.map((e) => a(r, e) ? S(r, i) : 0)));
+	let u = r.mtp_depth * (3 * r.dim * i + x(r.dim, r.moe_inter_dim, i));
+	return l + 3 * r.dim * i + u;
 }
-function v(n, r, i, o) {
-	let s = n.model, c = a(s, r) ? x(s, i) : S(n, i);
-	t(s, r) && (c += 2 * s.dim * i + 12 * s.n_routed_experts + (o ? 0 : b(s, i)));
-	let l = e(s, r);
-	return l ? c + 2 * s.dim * i + y(s.dim, l, i) : c;
+function b(e, t, n, r, i) {
+	let o = e.model, c = f(o, t) ? C(o, n) : w(o, n, r);
+	a(o, t) && (c += 2 * o.dim * n + 12 * o.n_routed_experts + (i ? 0 : S(o, n)));
+	let l = s(o, t);
+	return l ? c + 2 * o.dim * n + x(o.dim, l, n) : c;
 }
-var y = (e, t, n) => n * (e + 4 * t), b = (e, t) => (e.n_activated_experts + e.n_shared_experts) * (y(e.dim, e.moe_inter_dim, t) + e.dim * t);
-function x(e, t) {
+var x = (e, t, n) => n * (e + 4 * t), S = (e, t) => (e.n_activated_experts + e.n_shared_experts) * (x(e.dim, e.moe_inter_dim, t) + e.dim * t);
+function C(e, t) {
 	let n = e.n_heads * e.head_dim, r = e.n_kv_groups * (e.head_dim + e.v_head_dim), i = e.mla_latent ? 2 * (e.kv_lora_rank + e.qk_rope_head_dim) : 0;
-	return t * (2 * e.dim + 2 * e.q_lora_rank + 3 * n + i + 2 * r + e.n_heads * e.v_head_dim) + f * e.n_heads;
+	return t * (2 * e.dim + 2 * e.q_lora_rank + 3 * n + i + 2 * r + e.n_heads * e.v_head_dim) + p * e.n_heads;
 }
-function S(e, t) {
-	let n = e.model, [r, i] = [n.gdn_d_inner, u(n)], a = 2 * n.dim + r * (n.gdn_d_conv + 2) + 2 * i * n.gdn_d_state + 3 * r;
-	return n.gdn_gate !== "none" && (a += r), t * a + 16 * i + C(e);
+function w(e, t, r) {
+	let [i, a] = [e.gdn_d_inner, n(e)], o = 2 * e.dim + i * (e.gdn_d_conv + 2) + 2 * a * e.gdn_d_state + 3 * i;
+	return e.gdn_gate !== "none" && (o += i), t * o + 16 * a + T(e, r);
 }
-function C(e) {
-	let t = e.model, [n, r, i] = [
-		t.gdn_chunk_size,
-		t.gdn_d_state,
-		t.gdn_headdim
-	], a = Math.ceil(r * i / n), o;
-	return o = e.training.gdn_kernel === "recurrent" ? 2 * r * i + 3 * r + i : e.training.gdn_kernel === "triton" ? 8 + (r * i <= 1024 ? Math.floor(r * i / 32) : 0) : t.gdn_recurrence === "gated_delta" ? 5 * n + 7 * r + 5 * i + 2 * a : (Math.log2(n) + 4) * r + n + i + a + 1, f * u(t) * o;
+function T(e, t) {
+	let [r, i, a] = [
+		e.gdn_chunk_size,
+		e.gdn_d_state,
+		e.gdn_headdim
+	], o = Math.ceil(i * a / r), s;
+	return s = t === "recurrent" ? 2 * i * a + 3 * i + a : t === "triton" ? 8 + (i * a <= 1024 ? Math.floor(i * a / 32) : 0) : e.gdn_recurrence === "gated_delta" ? 5 * r + 7 * i + 5 * a + 2 * o : (Math.log2(r) + 4) * i + r + a + o + 1, p * n(e) * s;
 }
-function w(e, t, n) {
+function E(e, t, n) {
 	let r = e.model, i = 1 + r.mtp_depth, a = n * r.vocab_size;
-	return a <= t.logitChunk ? i * 3 * f * a : i * f * r.dim * (r.vocab_size + n) + 16 * t.logitChunk;
+	return a <= t.logitChunk ? i * 3 * p * a : i * p * r.dim * (r.vocab_size + n) + 16 * t.logitChunk;
 }
 // src/maths/planner.ts
-var T = 4096, E = (e) => e.training.micro_batch_size * e.training.grad_accum_steps * e.training.dp_size, D = (e) => E(e) * e.training.seq_len, O = (e) => e.scheduler.total_steps ?? Math.floor((e.scheduler.total_tokens ?? 0) / D(e));
-function k(e, t, n, a, l, u) {
-	let d = e.training, f = n?.memory ? Math.trunc(n.memory * t.usable) : null, g = {};
-	for (let n of t.levels) {
-		let r = h(e, t, a, d.micro_batch_size, n);
-		g[n] = {
-			memory: r,
-			fits: f === null ? null : r.total <= f,
-			largest: f === null ? null : A(e, t, a, n, f)
+var D = 4096, O = (e) => e.training.micro_batch_size * e.training.grad_accum_steps * e.training.dp_size, k = (e) => O(e) * e.training.seq_len, A = (e) => e.scheduler.total_steps ?? Math.floor((e.scheduler.total_tokens ?? 0) / k(e));
+function j(n, r, a, o, s, c) {
+	let d = n.training, f = a?.memory ? Math.trunc(a.memory * r.usable) : null, p = !!a?.peak, _ = {};
+	for (let e of r.levels) {
+		let t = g(n, r, o, d.micro_batch_size, e, p);
+		_[e] = {
+			memory: t,
+			fits: f === null ? null : t.total <= f,
+			largest: f === null ? null : N(n, r, o, e, f)
 		};
 	}
-	let _ = i(e.model), v = 4 * _.stored + m(p(e, t)), y = O(e), b = Number(d.keep_stable) + (d.keep_every === null ? 0 : Math.floor(y / d.keep_every)), x = Math.ceil(E(e) / (d.micro_batch_size * a)), S = (e) => e === "bfloat16" ? 2 : 4, C = (d.reshard_after_forward ? 2 * x : 1) * S(d.param_dtype) * _.stored, w = x * S(d.reduce_dtype) * _.stored, T = Math.min(d.dp_replicate, a), k = Math.floor(a / T), j = Math.floor(_.stored / k), M = Math.floor(2 * S(d.reduce_dtype) * j * (T - 1) / T), N = 4 * p(e, t).normuon, P = Math.floor(Math.floor(N / a) * (k - 1) / k) + Math.floor(Math.floor(N / k) * (a - 1) / a), F = y * D(e), I = c(e.model, d.seq_len), L = null;
-	if (n?.peak && d.param_dtype === "bfloat16") {
-		let e = a * n.peak * t.utilisation / I, r = F / e;
-		L = {
+	let v = t(n.model), y = 4 * v.stored + h(m(n, r)), b = A(n), x = Number(d.keep_stable) + (d.keep_every === null ? 0 : Math.floor(b / d.keep_every)), S = Math.ceil(O(n) / (d.micro_batch_size * o)), C = (e) => e === "bfloat16" ? 2 : 4, w = (d.reshard_after_forward ? 2 * S : 1) * C(d.param_dtype) * v.stored, T = S * C(d.reduce_dtype) * v.stored, E = Math.min(d.dp_replicate, o), D = Math.floor(o / E), j = Math.floor(v.stored / D), P = Math.floor(2 * C(d.reduce_dtype) * j * (E - 1) / E), F = 4 * m(n, r).normuon, I = Math.floor(Math.floor(F / o) * (D - 1) / D) + Math.floor(Math.floor(F / D) * (o - 1) / o), L = Math.floor((w + T) * (D - 1) / D) + P + I, R = b * k(n), z = u(n.model, d.seq_len), B = null;
+	if (a?.peak && d.param_dtype === "bfloat16") {
+		let e = k(n) / M(n, r, a, o, S, L), t = R / e;
+		B = {
 			tokensPerSecond: e,
-			days: r / 86400,
-			cost: u === null ? null : r / 3600 * a * u
+			utilisation: e * z / (o * a.peak),
+			days: t / 86400,
+			cost: c === null ? null : t / 3600 * o * c
 		};
 	}
 	return {
-		stored: _.stored,
-		active: _.active,
-		used: r(e.model, !0),
-		flopsPerToken: I,
-		tokensPerStep: D(e),
-		steps: y,
-		tokens: F,
-		passes: x,
+		stored: v.stored,
+		active: v.active,
+		used: e(n.model, !0),
+		flopsPerToken: z,
+		tokensPerStep: k(n),
+		steps: b,
+		tokens: R,
+		passes: S,
 		usable: f,
-		levels: g,
-		communication: Math.floor((C + w) * (k - 1) / k) + M + P,
-		context: l ?? e.model.max_seq_len,
-		cache: s(e.model, l ?? e.model.max_seq_len),
-		state: o(e.model),
-		checkpoint: v,
-		disk: v * (d.keep_last + 2 + b),
-		throughput: L,
-		possible: f === null || Object.values(g).some((e) => e.largest !== 0)
+		levels: _,
+		communication: L,
+		context: s ?? n.model.max_seq_len,
+		cache: l(n.model, s ?? n.model.max_seq_len),
+		state: i(n.model),
+		checkpoint: y,
+		disk: y * (d.keep_last + 1 + Number(d.keep_best ?? !0) + x),
+		throughput: B,
+		possible: f === null || Object.values(_).some((e) => e.largest !== 0)
 	};
 }
-function A(e, t, n, r, i) {
-	let [a, o] = [0, T];
+function M(t, n, r, i, o, s) {
+	let [c, l, u] = [
+		t.model,
+		t.training,
+		n.measured
+	], f = l.activation_checkpointing, p = 6 * e(c, !0), m = f === "full" ? 4 / 3 : 1;
+	if (f === "selective") {
+		let e = Array.from({ length: c.n_layers }, (e, t) => t).filter((e) => a(c, e)).length;
+		p += 2 * (c.n_activated_experts + c.n_shared_experts) * e * 3 * c.dim * c.moe_inter_dim;
+	}
+	let h = k(t) / i * m;
+	return h * p / (u.matmul * r.peak) + h * 3 * d(c, l.seq_len) / (u.attention * r.peak) + h * y(t, "none", !0) / (u.memory * r.bandwidth) + o * c.n_layers * u.gap_seconds + s / r.link;
+}
+function N(e, t, n, r, i) {
+	let [a, o] = [0, D];
 	for (; a < o;) {
 		let s = Math.floor((a + o + 1) / 2);
-		h(e, t, n, s, r).total <= i ? a = s : o = s - 1;
+		g(e, t, n, s, r, !0).total <= i ? a = s : o = s - 1;
 	}
 	return a;
 }
-export { h as i, D as n, O as r, k as t };
+export { g as i, k as n, A as r, j as t };

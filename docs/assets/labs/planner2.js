@@ -76,7 +76,7 @@ var u = [
       ${this.slider("price", "Price per device-hour", 0, 10, .1, (e) => e.toFixed(2))}
       ${this.file("Your config (YAML, JSON)")}
       <div class="buttons">${this.resetButton()}</div>
-    `, m = s.throughput, h = m ? o`at ${(100 * this.presets.constants.utilisation).toFixed(0)} % of the peak, which is assumed and not measured, it takes
+    `, m = s.throughput, h = m ? o`at ${(100 * m.utilisation).toFixed(0)} % of the peak, by efficiencies of ${this.presets.constants.measured.presets.join(" and ")} on one ${this.presets.constants.measured.device}, it takes
           <b>${m.days < 2 ? `${(m.days * 24).toFixed(1)} hours` : `${m.days.toFixed(1)} days`}</b> and costs <b>${n(m.cost ?? 0)}</b>.` : o`there is no throughput for it: ${r?.peak ? "the peak is for bf16, this run computes in fp32" : "its bf16 peak depends on the machine"}.`, g = o`<b>${t.run.name}</b> on ${i} × ${r?.name}: ${e(s.tokens)} tokens in ${n(s.steps)} steps; ${h}
       ${s.possible ? d.fits === !1 ? o` Micro-batch ${t.training.micro_batch_size} does <b>not fit</b> without more recomputation: the largest that fit are ${Object.entries(s.levels).map(([e, t]) => `${e} ${t.largest}`).join(", ")}.` : d.fits ? o` It fits: ${a(d.memory.total)} of ${a(s.usable)} usable.` : "" : o` <b>It does not fit at any level.</b>`}`, _ = [
 			["parameters stored", n(s.stored)],

@@ -1,5 +1,5 @@
 import { a as e, c as t, i as n, l as r, n as i, s as a, t as o } from "./base.js";
-import { h as s, i as c, l, p as u, s as d, t as f } from "./accounting.js";
+import { a as s, c, g as l, m as u, n as d, u as f } from "./accounting.js";
 import { a as p } from "./recurrence.js";
 import { n as m, t as h } from "./router.js";
 // src/stack.ts
@@ -32,7 +32,7 @@ var g = 12, _ = {
 		if (!this.presets) return;
 		this.choose("preset", [...Object.keys(this.presets.presets), "yours"]), this.state.preset === "yours" && !this.own && (this.state.preset = this.defaults.preset);
 		let e = this.config.model;
-		this.clamp("layer", 0, e.n_layers - 1), this.clamp("head", 0, d(e) - 1), this.clamp("t", 1, g);
+		this.clamp("layer", 0, e.n_layers - 1), this.clamp("head", 0, c(e) - 1), this.clamp("t", 1, g);
 	}
 	get config() {
 		return this.own && this.state.preset === "yours" ? this.own : this.presets.presets[String(this.state.preset)];
@@ -48,12 +48,12 @@ var g = 12, _ = {
 	}
 	render() {
 		if (!this.presets) return a`<section class="lab" aria-label="Layers of the model"><div class="controls"></div></section>`;
-		let t = this.config, r = t.model, i = this.get("layer"), o = l(r, i), p = c(r), m = f(r, i), h = m.reduce((e, [, t]) => e + s(t), 0);
+		let t = this.config, r = t.model, i = this.get("layer"), o = f(r, i), p = s(r), m = d(r, i), h = m.reduce((e, [, t]) => e + l(t), 0);
 		this.dataset.layer = String(i), this.dataset.parameters = String(h);
 		let v = Object.keys(this.presets.presets).map((e) => [e, e]), y = a`
       ${this.select("preset", "Configuration", this.own ? [...v, ["yours", this.own.run.name]] : v)}
       ${this.slider("layer", "Block", 0, r.n_layers - 1, 1)}
-      ${o ? "" : this.slider("head", "Head", 0, d(r) - 1, 1)}
+      ${o ? "" : this.slider("head", "Head", 0, c(r) - 1, 1)}
       ${o ? "" : this.slider("t", "Token", 1, g, 1, (e) => `${e} of ${g}`)}
       ${this.file("Your config (YAML, JSON)")}
     `, b = a`<b>${t.run.name}</b>: ${n(r.n_layers)} blocks, ${r.mla_layers.length} of them attention;
@@ -81,7 +81,7 @@ var g = 12, _ = {
 		let t = this.config.model;
 		return a`<div class="tower" role="group" aria-label="Blocks, first to last" style="grid-template-columns:repeat(${Math.min(e, 4)},1fr)" @keydown=${this.move}>
       ${Array.from({ length: e }, (e, n) => {
-			let r = l(t, n), i = n === this.get("layer");
+			let r = f(t, n), i = n === this.get("layer");
 			return a`<button
           type="button"
           class="block ${r ? "mla" : "gdn"} ${i ? "chosen" : ""}"
@@ -101,7 +101,7 @@ var g = 12, _ = {
     </div>`;
 	}
 	head() {
-		let e = this.config.model, n = d(e), r = this.get("head"), i = this.get("t"), o = n > 1 ? 1 + 39 * r / (n - 1) : 1, s = m(1e3 * this.get("layer") + r), c = (e) => Array.from({ length: g }, () => Array.from({ length: e }, () => h(s))), l = Array.from({ length: g }, () => 1 / (1 + Math.exp(-(h(s) - 2.2)))), { states: u } = p(c(8), c(8), c(8), l, Array(8).fill(o)), f = u[i - 1], _ = Math.max(...f.flat().map(Math.abs), 1e-9), v = Math.min(300, this.width > 620 ? this.width - 270 : this.width - 34), y = Math.floor((v - 16) / 8), b = l.map((e) => Math.exp(-o * e)), x = y * 8 / g;
+		let e = this.config.model, n = c(e), r = this.get("head"), i = this.get("t"), o = n > 1 ? 1 + 39 * r / (n - 1) : 1, s = m(1e3 * this.get("layer") + r), l = (e) => Array.from({ length: g }, () => Array.from({ length: e }, () => h(s))), u = Array.from({ length: g }, () => 1 / (1 + Math.exp(-(h(s) - 2.2)))), { states: d } = p(l(8), l(8), l(8), u, Array(8).fill(o)), f = d[i - 1], _ = Math.max(...f.flat().map(Math.abs), 1e-9), v = Math.min(300, this.width > 620 ? this.width - 270 : this.width - 34), y = Math.floor((v - 16) / 8), b = u.map((e) => Math.exp(-o * e)), x = y * 8 / g;
 		return this.dataset.keep = b[i - 1].toFixed(4), a`<p class="title">Head ${r} of ${n}: rate A = ${o.toFixed(2)} at initialisation</p>
       <svg width=${v} height=${y * 8 + 66 + 54} role="img" aria-label=${`State of head ${r} after ${i} tokens, and the share kept at each token`}>
         <text class="soft" x="0" y="12">kept per token, exp(−A·g)</text>

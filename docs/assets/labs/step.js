@@ -173,7 +173,7 @@ var g = [
 	}
 	render() {
 		if (!this.presets) return this.frame(a``, a``, "");
-		let e = this.own && this.state.preset === "yours" ? this.own : this.presets.presets[String(this.state.preset)], n = this.presets.constants, r = l(e, n, 1, this.get("batch"), String(this.state.level)), o = g.map(([e]) => this.held(r, e)), s = o.map((e) => Object.values(e).reduce((e, t) => e + t, 0)), [, c, f] = g[this.get("phase")], y = s.indexOf(Math.max(...s)), b = e.scheduler, x = d(e), S = p(x, b.warmup_frac, b.decay_frac, b.min_lr_ratio, b.decay_shape), C = Math.min(x - 1, Math.floor(this.get("at") * x)), w = m(S, C), T = h(v, this.get("iterations"), n.newtonSchulz.polar_express);
+		let e = this.own && this.state.preset === "yours" ? this.own : this.presets.presets[String(this.state.preset)], n = this.presets.constants, r = l(e, n, 1, this.get("batch"), String(this.state.level), !0), o = g.map(([e]) => this.held(r, e)), s = o.map((e) => Object.values(e).reduce((e, t) => e + t, 0)), [, c, f] = g[this.get("phase")], y = s.indexOf(Math.max(...s)), b = e.scheduler, x = d(e), S = p(x, b.warmup_frac, b.decay_frac, b.min_lr_ratio, b.decay_shape), C = Math.min(x - 1, Math.floor(this.get("at") * x)), w = m(S, C), T = h(v, this.get("iterations"), n.newtonSchulz.polar_express);
 		this.dataset.peak = String(r.total), this.dataset.phase = g[this.get("phase")][0], this.dataset.factor = w.toFixed(4);
 		let E = Object.keys(this.presets.presets).map((e) => [e, e]), D = a`
       ${this.select("preset", "Configuration", this.own ? [...E, ["yours", this.own.run.name]] : E)}

@@ -75,7 +75,7 @@ class PlannerLab extends Lab {
     `;
     const speed = plan.throughput;
     const time = speed
-      ? html`at ${(100 * this.presets.constants.utilisation).toFixed(0)} % of the peak, which is assumed and not measured, it takes
+      ? html`at ${(100 * speed.utilisation).toFixed(0)} % of the peak, by efficiencies of ${this.presets.constants.measured.presets.join(" and ")} on one ${this.presets.constants.measured.device}, it takes
           <b>${speed.days < 2 ? `${(speed.days * 24).toFixed(1)} hours` : `${speed.days.toFixed(1)} days`}</b> and costs <b>${number(speed.cost ?? 0)}</b>.`
       : html`there is no throughput for it: ${device?.peak ? "the peak is for bf16, this run computes in fp32" : "its bf16 peak depends on the machine"}.`;
     const said = html`<b>${config.run.name}</b> on ${gpus} × ${device?.name}: ${short(plan.tokens)} tokens in ${number(plan.steps)} steps; ${time}

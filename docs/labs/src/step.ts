@@ -78,7 +78,7 @@ class StepLab extends Lab {
     if (!this.presets) return this.frame(html``, html``, "");
     const config = this.own && this.state.preset === "yours" ? this.own : this.presets.presets[String(this.state.preset)];
     const constants = this.presets.constants;
-    const memory = trainingMemory(config, constants, 1, this.get("batch"), String(this.state.level));
+    const memory = trainingMemory(config, constants, 1, this.get("batch"), String(this.state.level), true);
     const phases = PHASES.map(([key]) => this.held(memory, key));
     const totals = phases.map((held) => Object.values(held).reduce((a, b) => a + b, 0));
     const [, title, text] = PHASES[this.get("phase")];

@@ -28,6 +28,7 @@ COMMANDS = (
     ("checkpoint", "hymo.cli.checkpoint:app", "List, verify and prune checkpoints."),
     ("eval", "hymo.cli.eval:evaluate", "Measure a checkpoint on held-out text, benchmark tasks and suites."),
     ("humaneval", "hymo.cli.humaneval:app", "Let a checkpoint write functions, and test them in a sandbox."),
+    ("ablate", "hymo.cli.ablate:ablate", "Train variants of a configuration side by side, and compare them."),
     ("recall", "hymo.cli.recall:app", "Tell what models recall, and how far back."),
     ("generate", "hymo.cli.generate:generate", "Continue a prompt."),
     ("serve", "hymo.cli.serve:serve", "Serve a checkpoint: completions API and playground page."),

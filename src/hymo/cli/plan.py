@@ -15,25 +15,32 @@ def plan(
     gpus: int = 1,
     context: int | None = None,
     price: float | None = None,
+    tokens: str | None = None,
     json: Json = False,
 ) -> None:
     """Tell memory, time and cost of a run before it starts.
 
-    Parameters are exact, memory is an estimate, and throughput is the device's peak times an assumed utilisation.
+    Parameters are exact, memory is an estimate, and throughput is a roofline over efficiencies measured on one device.
+    A run that cannot fit is refused, with the devices on which it would.
 
     Args:
         config: Preset or YAML file.
         overrides: Fields to override.
-        gpu: Device: a100-40, a100-80, h100, h100-pcie, h100-nvl, h200, b200, l40s, rtx4090 or cpu.
+        gpu: Device: a100-40 (or a100-40g), a100-80, h100, h100-pcie, h100-nvl, h200, b200, l40s, rtx4090 or cpu.
         gpus: Number of devices.
         context: Tokens of the sequence whose cache is counted; the model's context unless given.
         price: Price of one device-hour, for the cost.
+        tokens: Training tokens, for example 30e9 or 30B; those of the configuration unless given.
         json: Write JSON.
     """
-    from hymo.core.load import load_config
+    from hymo.core.load import derive_config, load_config
     from hymo.core.planner import plan as make_plan
+    from hymo.core.quantity import read_count
 
-    result = make_plan(load_config(config, overrides), gpu, gpus, context, price)
+    resolved = load_config(config, overrides)
+    if tokens is not None:
+        resolved = derive_config(resolved, scheduler={"total_tokens": read_count(tokens, "--tokens")})
+    result = make_plan(resolved, gpu, gpus, context, price)
     if json:
         print_json(result.to_dict())
         return
@@ -57,6 +64,7 @@ def plan(
     if result.throughput is not None:
         speed = result.throughput
         facts.append(("expected tokens per second", f"{count(speed.tokens_per_second)} ({speed.basis})"))
+        facts.append(("share of the bf16 peak", f"{speed.utilisation:.1%}".replace("%", " %")))
         facts.append(("expected days", f"{speed.days:.2f}"))
         if speed.cost is not None:
             facts.append(("expected cost", f"{speed.cost:,.0f}"))
@@ -76,3 +84,5 @@ def plan(
     print_table(title, ("item", *names), rows)
     for warning in result.warnings:
         log(f"warning: {warning}")
+    for advice in result.advice:
+        log(f"faster: {advice}")

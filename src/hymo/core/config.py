@@ -311,6 +311,8 @@ class TrainingConfig:
     """Data-parallel ranks that grad_accum_steps is counted for; on other world sizes it is rescaled."""
     keep_last: Count = 2
     """Newest checkpoints that retention keeps, beside the best."""
+    keep_best: bool = True
+    """Whether to save after every validation that is better than all before, and to keep the newest such checkpoint."""
     keep_every: Count | None = None
     """Steps between checkpoints that are kept for good; null keeps none beyond keep_last and the best."""
     keep_stable: bool = False

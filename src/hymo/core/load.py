@@ -30,6 +30,7 @@ _CADENCE = (
     "checkpoint_interval",
     "checkpoint_minutes",
     "keep_last",
+    "keep_best",
     "keep_every",
     "keep_stable",
     "async_checkpoint",
@@ -79,7 +80,7 @@ def load_config(path_or_preset: str | Path, overrides: Iterable[str] = ()) -> Hy
     tree, where = _read(path, text, seen=())
     changes: Tree = {}
     for override in overrides:
-        group, key, value = _parse_override(override)
+        group, key, value = read_override(override)
         changes.setdefault(group, {})[key] = value
         where[(group, key)] = f"--set {override}"
     if not changes:
@@ -198,14 +199,19 @@ def _read(path: Path, text: str | None, seen: tuple[str, ...]) -> tuple[Tree, di
     return _merge(tree, raw, str(path), where), where
 
 
-def _parse_override(override: str) -> tuple[str, str, Any]:
+def read_override(override: str, option: str = "--set") -> tuple[str, str, Any]:
+    """Return group, field and value of a `group.field=value`, the value read as a YAML scalar.
+
+    Raises:
+        ConfigError: not of this form, or an unknown group.
+    """
     key, equals, text = override.partition("=")
     group, dot, field = key.strip().partition(".")
     if not (equals and dot and group and field):
-        raise ConfigError(f"--set {override}: expected section.field=value, for example training.seed=1.")
+        raise ConfigError(f"{option} {override}: expected section.field=value, for example training.seed=1.")
     if group not in GROUPS:
-        raise ConfigError(f"--set {override}: unknown group '{group}'{nearest(group, GROUPS)}.")
-    value, _ = yaml12.parse(f"value: {text}", f"--set {override}")
+        raise ConfigError(f"{option} {override}: unknown group '{group}'{nearest(group, GROUPS)}.")
+    value, _ = yaml12.parse(f"value: {text}", f"{option} {override}")
     return group, field, value["value"]
 
 

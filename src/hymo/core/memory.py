@@ -2,7 +2,7 @@
 
 Parameters, gradients and optimizer states follow exactly from `hymo.core.accounting`. Activations are an estimate: the
 tensors that autograd keeps of each kind of block, counted from the operations in their order, without the allocator's
-rounding and without temporaries of the backward pass. Compare with a measured peak before relying on the last 10 %.
+rounding and without temporaries of the backward pass. Compiled blocks keep a measured share of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from hymo.core.accounting import dense_ffn_width, model_tensors
 from hymo.core.config import HyMoConfig, ModelConfig
+from hymo.core.measured import MEASURED
 from hymo.core.roles import NORMUON_ROLES
 
 Level = Literal["none", "selective", "full"]
@@ -87,7 +88,13 @@ def optimizer_sizes(config: HyMoConfig) -> OptimizerSizes:
 
 
 def training_memory(
-    config: HyMoConfig, world_size: int = 1, micro_batch: int | None = None, level: Level | None = None
+    config: HyMoConfig,
+    world_size: int = 1,
+    micro_batch: int | None = None,
+    level: Level | None = None,
+    *,
+    on_gpu: bool = False,
+    kept: float = MEASURED.kept,
 ) -> TrainingMemory:
     """Estimate the bytes that one rank occupies.
 
@@ -97,6 +104,8 @@ def training_memory(
             weights of a pass are gathered whole, also from a replica's only slice, and kept until the step ends.
         micro_batch: sequences per forward pass; the configuration's if None.
         level: activation checkpointing; the configuration's if None.
+        on_gpu: on a CUDA device, where the recurrence runs as a Triton kernel and blocks may be compiled.
+        kept: share of the activations that compiled blocks keep.
     """
     micro_batch = config.training.micro_batch_size if micro_batch is None else micro_batch
     level = config.training.activation_checkpointing if level is None else level
@@ -110,7 +119,12 @@ def training_memory(
         gradients=_shard(_FP32 * stored, shards),
         normuon=_shard(sizes.normuon_bytes, shards),
         adamw=_shard(sizes.adamw_bytes, shards),
-        activations=_activations(config, micro_batch * config.training.seq_len, level),
+        activations=round(
+            micro_batch
+            * config.training.seq_len
+            * activation_bytes(config, level, on_gpu=on_gpu)
+            * (kept if on_gpu and config.training.torch_compile_gdn else 1)
+        ),
         logits=_logits(config, micro_batch * config.training.seq_len),
     )
 
@@ -123,21 +137,26 @@ def _compute_bytes(config: HyMoConfig) -> int:
     return 2 if config.training.param_dtype == "bfloat16" else _FP32
 
 
-def _activations(config: HyMoConfig, tokens: int, level: Level) -> int:
-    """Bytes kept for the backward pass: every block's own, or block inputs and the largest block while recomputed."""
+def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool = False) -> int:
+    """Bytes per token kept for the backward pass, nothing compiled.
+
+    Every block's own, or block inputs and the largest block while recomputed.
+    """
     model, width = config.model, _compute_bytes(config)
-    blocks = [_block(config, layer, width, recompute_experts=level == "selective") for layer in range(model.n_layers)]
+    kernel = "triton" if on_gpu and config.training.gdn_kernel == "auto" else config.training.gdn_kernel
+    experts = level == "selective"
+    blocks = [_block(config, layer, width, kernel, recompute_experts=experts) for layer in range(model.n_layers)]
     per_token = model.n_layers * model.dim * width + max(blocks) if level == "full" else sum(blocks)
     if level == "selective":
         per_token += max(_experts(model, width) if model.has_moe(i) else 0 for i in range(model.n_layers))
     heads = model.mtp_depth * (3 * model.dim * width + _swiglu(model.dim, model.moe_inter_dim, width))
-    return tokens * (per_token + 3 * model.dim * width + heads)
+    return per_token + 3 * model.dim * width + heads
 
 
-def _block(config: HyMoConfig, layer: int, width: int, recompute_experts: bool) -> int:
+def _block(config: HyMoConfig, layer: int, width: int, kernel: str, recompute_experts: bool) -> int:
     """Bytes per token kept of one block."""
     model = config.model
-    size = _mla(model, width) if layer in model.mla_layers else _gdn(config, width)
+    size = _mla(model, width) if layer in model.mla_layers else _gdn(model, width, kernel)
     if model.has_moe(layer):
         router = 3 * _FP32 * model.n_routed_experts
         size += 2 * model.dim * width + router + (0 if recompute_experts else _experts(model, width))
@@ -167,29 +186,27 @@ def _mla(model: ModelConfig, width: int) -> int:
     return width * numbers + _FP32 * model.n_heads
 
 
-def _gdn(config: HyMoConfig, width: int) -> int:
+def _gdn(model: ModelConfig, width: int, kernel: str) -> int:
     """Norm, taps of the convolution, projections, gates and gated output, and what the recurrence keeps."""
-    model = config.model
     inner, heads, keys = model.gdn_d_inner, model.gdn_n_heads, model.gdn_n_heads * model.gdn_d_state
     numbers = 2 * model.dim + inner * (model.gdn_d_conv + 2) + 2 * keys + 3 * inner
     if model.gdn_gate != "none":
         numbers += inner
-    return width * numbers + 4 * _FP32 * heads + _recurrence(config)
+    return width * numbers + 4 * _FP32 * heads + _recurrence(model, kernel)
 
 
-def _recurrence(config: HyMoConfig) -> int:
+def _recurrence(model: ModelConfig, kernel: str) -> int:
     """Bytes per token that the recurrence keeps beside its inputs, counted in fp32.
 
     The Triton kernels keep, in half of that, scores or inverses of tiles of 16 tokens, and the states that enter tiles
-    where these are small. The chunked form is what `auto` runs without them: per token and head it keeps copies of its
+    where these are small. The chunked form is what `auto` runs without a GPU: per token and head it keeps copies of its
     inputs, the chunk's scores and, for gated_linear, a key-sized factor at each of the log2(chunk) levels. The time
     loop keeps every token's state.
     """
-    model = config.model
     chunk, keys, values = model.gdn_chunk_size, model.gdn_d_state, model.gdn_headdim
-    if config.training.gdn_kernel == "recurrent":
+    if kernel == "recurrent":
         per_head = 2 * keys * values + 3 * keys + values
-    elif config.training.gdn_kernel == "triton":
+    elif kernel == "triton":
         per_head = 8 + (keys * values // 32 if keys * values <= 32 * 32 else 0)
     else:
         states = -(-keys * values // chunk)

@@ -1,27 +1,32 @@
 """What a run will need, told before it starts: memory, time, cost and disk, from the configuration alone.
 
-Counts are exact (`hymo.core.accounting`), memory is an estimate (`hymo.core.memory`), and throughput is a peak times an
-assumed utilisation until benchmark results of this package exist. The plan says which is which.
+Counts are exact (`hymo.core.accounting`), memory is an estimate (`hymo.core.memory`), and throughput is a roofline over
+efficiencies that were measured on one device (`hymo.core.throughput`). The plan says which is which.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token, state_bytes, used_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
-from hymo.core.hardware import GIB, Device, device
+from hymo.core.hardware import DEVICES, GIB, Device, device
+from hymo.core.measured import MEASURED
 from hymo.core.memory import LEVELS, Level, TrainingMemory, optimizer_sizes, training_memory
+from hymo.core.throughput import step_seconds, step_work
 
-ASSUMED_UTILISATION = 0.30
-"""Share of the bf16 peak that a plan expects. An assumption, not a measurement: no benchmark result exists yet."""
 USABLE_MEMORY = 0.92
 """Share of device memory that a plan fills; the rest is left to the context, libraries and fragmentation."""
 _LARGEST_MICRO_BATCH = 4096
+_MOST_DEVICES = 512
+"""Most devices that a refusal looks for."""
+_WORTH_SAYING = 1.03
+"""Speed-up from which on a plan advises another micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,9 @@ class Throughput:
 
     tokens_per_second: float
     utilisation: float
-    """Share of the peak that the figure assumes."""
+    """Model FLOPs at that speed as a share of the dense bf16 peak (MFU)."""
     basis: str
-    """Where the utilisation comes from."""
+    """Where the figure comes from."""
     days: float
     """Time for all steps."""
     cost: float | None
@@ -109,6 +114,8 @@ class Plan:
     throughput: Throughput | None
     """None where the device's bf16 peak is unknown or does not apply."""
     warnings: tuple[str, ...]
+    advice: tuple[str, ...]
+    """Changes that would make the run faster, with the speed that they promise."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON."""
@@ -136,14 +143,9 @@ def plan(
     target = None if gpu is None else device(gpu)
     usable = None if target is None or target.memory is None else int(target.memory * USABLE_MEMORY)
     training = config.training
-    levels = {level: _plan_level(config, gpus, level, usable) for level in LEVELS}
+    levels = {level: _plan_level(config, gpus, level, usable, target) for level in LEVELS}
     if usable is not None and target is not None and all(level.largest_micro_batch == 0 for level in levels.values()):
-        least = training_memory(config, gpus, 1, "full").total
-        raise UsageError(
-            f"{config.run.name} does not fit on {gpus} x {target.name}: one sequence of {training.seq_len} tokens with "
-            f"full activation checkpointing needs {least / GIB:.1f} GiB per device, {usable / GIB:.1f} GiB are usable. "
-            "Take more or larger devices, a shorter training.seq_len or a smaller preset."
-        )
+        raise UsageError(_refusal(config, target, gpus, usable))
     count = count_parameters(config.model)
     one_checkpoint = 4 * count.stored + optimizer_sizes(config).bytes
     passes = -(-training.sequences_per_step // (training.micro_batch_size * gpus))
@@ -162,16 +164,17 @@ def plan(
         usable_memory_bytes=usable,
         activation_checkpointing=training.activation_checkpointing,
         levels={str(name): level for name, level in levels.items()},
-        communication_bytes=_communication(config, gpus, passes, count.stored),
+        communication_bytes=communication(config, gpus, passes),
         context=context or config.model.max_seq_len,
         cache_bytes=cache_bytes(config.model, context or config.model.max_seq_len),
         state_bytes=state_bytes(config.model),
         checkpoint_bytes=one_checkpoint,
-        # The newest keep_last, the best, and the one being written; keep_every and keep_stable add what they ask for.
-        checkpoint_disk_bytes=one_checkpoint * (training.keep_last + 2 + _kept_for_good(config)),
+        # The newest keep_last and the one being written; keep_best, keep_every and keep_stable add what they ask for.
+        checkpoint_disk_bytes=one_checkpoint * (training.keep_last + 1 + training.keep_best + _kept_for_good(config)),
         data_bytes=_token_bytes(config) * -(-config.total_steps * training.tokens_per_step // training.max_epochs),
         throughput=throughput,
         warnings=tuple(_warnings(config, target, gpus, context, levels, throughput)),
+        advice=tuple(_advice(config, target, gpus, levels, throughput)),
     )
 
 
@@ -185,11 +188,41 @@ def _check_range(option: str, value: float | None, least: float) -> None:
         raise UsageError(f"{option} {value}: must be a number of at least {least}.")
 
 
-def _plan_level(config: HyMoConfig, gpus: int, level: Level, usable: int | None) -> LevelPlan:
-    at_configured = training_memory(config, gpus, None, level)
+def _plan_level(config: HyMoConfig, gpus: int, level: Level, usable: int | None, target: Device | None) -> LevelPlan:
+    on_gpu = target is not None and target.peak is not None
+    at_configured = training_memory(config, gpus, None, level, on_gpu=on_gpu)
     fits = None if usable is None else at_configured.total <= usable
     largest = None if usable is None else _largest_micro_batch(config, gpus, level, usable)
     return LevelPlan(_items(at_configured), fits, largest)
+
+
+def _refusal(config: HyMoConfig, target: Device, gpus: int, usable: int) -> str:
+    """Why a run fits nowhere on these devices, and on which it would."""
+
+    def least(world: int) -> int:
+        return training_memory(config, world, 1, "full", on_gpu=True).total
+
+    ways = []
+    more = next((n for n in _doubled(gpus) if least(n) <= usable), None)
+    if more is not None:
+        ways.append(f"{more} x {target.key}")
+    needed = least(gpus)
+    larger = [d.key for d in DEVICES if d.memory is not None and needed <= int(d.memory * USABLE_MEMORY)]
+    if larger:
+        ways.append(f"{gpus} x {' or '.join(larger)}")
+    return (
+        f"{config.run.name} does not fit on {gpus} x {target.name}: one sequence of {config.training.seq_len} tokens "
+        f"with full activation checkpointing needs {needed / GIB:.1f} GiB per device, {usable / GIB:.1f} GiB are "
+        "usable. "
+        + (f"It fits on {', or on '.join(ways)}. " if ways else "")
+        + "Else take a shorter training.seq_len or a smaller preset."
+    )
+
+
+def _doubled(gpus: int) -> Iterator[int]:
+    """Twice as many devices, four times as many and so on."""
+    while (gpus := 2 * gpus) <= _MOST_DEVICES:
+        yield gpus
 
 
 def _items(memory: TrainingMemory) -> dict[str, int]:
@@ -201,18 +234,19 @@ def _largest_micro_batch(config: HyMoConfig, gpus: int, level: Level, usable: in
     low, high = 0, _LARGEST_MICRO_BATCH
     while low < high:
         middle = (low + high + 1) // 2
-        if training_memory(config, gpus, middle, level).total <= usable:
+        if training_memory(config, gpus, middle, level, on_gpu=True).total <= usable:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _communication(config: HyMoConfig, gpus: int, passes: int, stored: int) -> int:
+def communication(config: HyMoConfig, gpus: int, passes: int) -> int:
     """Bytes that a rank receives in a step: weights gathered, gradients summed, matrices brought to their owners.
 
     Replicas gather and sum among their own ranks in every pass, and sum their slices with each other once a step.
     """
+    stored = count_parameters(config.model).stored
     replicas = min(config.training.dp_replicate, gpus)
     shards = gpus // replicas
     width = {"bfloat16": 2, "float32": 4}
@@ -233,16 +267,61 @@ def _kept_for_good(config: HyMoConfig) -> int:
 def _throughput(config: HyMoConfig, target: Device | None, gpus: int, price: float | None) -> Throughput | None:
     if target is None or target.peak is None or config.training.param_dtype != "bfloat16":
         return None
-    per_token = flops_per_token(config.model, config.training.seq_len)
-    speed = gpus * target.peak * ASSUMED_UTILISATION / per_token
-    seconds = config.total_steps * config.training.tokens_per_step / speed
-    basis = f"assumed {ASSUMED_UTILISATION:.0%} of the dense bf16 peak; not measured"
+    training = config.training
+    speed = _speed(config, target, gpus, training.micro_batch_size, training.activation_checkpointing)
+    seconds = config.total_steps * training.tokens_per_step / speed
     cost = None if price is None else seconds / 3600 * gpus * price
-    lost = min(config.training.checkpoint_interval, config.total_steps) * config.training.tokens_per_step / speed
-    if config.training.checkpoint_minutes is not None:
-        lost = min(lost, 60 * config.training.checkpoint_minutes)
+    lost = min(training.checkpoint_interval, config.total_steps) * training.tokens_per_step / speed
+    if training.checkpoint_minutes is not None:
+        lost = min(lost, 60 * training.checkpoint_minutes)
     lost_cost = None if price is None else lost / 3600 * gpus * price
-    return Throughput(speed, ASSUMED_UTILISATION, basis, seconds / 86400, cost, lost / 3600, lost_cost)
+    utilisation = speed * flops_per_token(config.model, training.seq_len) / (gpus * target.peak)
+    basis = _basis(config, target, gpus)
+    return Throughput(speed, utilisation, basis, seconds / 86400, cost, lost / 3600, lost_cost)
+
+
+def _speed(config: HyMoConfig, target: Device, gpus: int, micro_batch: int, level: Level) -> float:
+    """Tokens per second over all devices."""
+    passes = -(-config.training.sequences_per_step // (micro_batch * gpus))
+    work = step_work(config, gpus, micro_batch, level, communication(config, gpus, passes))
+    return config.training.tokens_per_step / step_seconds(work, target)
+
+
+def _basis(config: HyMoConfig, target: Device, gpus: int) -> str:
+    """How far the figure is from what was measured."""
+    there = f"roofline, efficiencies of {' and '.join(MEASURED.presets)} on one {MEASURED.device}"
+    elsewhere = [target.key] if target.key != MEASURED.device else []
+    elsewhere += [f"{gpus} ranks"] if gpus > 1 else []
+    elsewhere += [config.run.name] if config.run.name not in MEASURED.presets else []
+    return f"{there}; not measured: {', '.join(elsewhere)}" if elsewhere else there
+
+
+def _advice(
+    config: HyMoConfig, target: Device | None, gpus: int, levels: dict[Level, LevelPlan], throughput: Throughput | None
+) -> Iterator[str]:
+    """The fastest micro-batch that divides the step and fits, where that is worth a change."""
+    training = config.training
+    if target is None or throughput is None or training.sequences_per_step % gpus:
+        return
+    share = training.sequences_per_step // gpus
+    options = [
+        (_speed(config, target, gpus, size, name), size, name)
+        for name, level in levels.items()
+        for size in range(1, min(share, level.largest_micro_batch or 0) + 1)
+        if share % size == 0
+    ]
+    if not options:
+        return
+    speed, size, name = max(options, key=lambda option: (option[0], -option[1]))
+    fits = levels[training.activation_checkpointing].fits
+    present = throughput.tokens_per_second if fits else 0.0
+    if speed > _WORTH_SAYING * present:
+        passes = share // size
+        instead = f"instead of {present:,.0f}" if fits else "and fits"
+        changes: dict[str, object] = {"micro_batch_size": size, "grad_accum_steps": passes, "dp_size": gpus}
+        changes |= {"activation_checkpointing": name} if name != training.activation_checkpointing else {}
+        options_text = " ".join(f"--set training.{field}={value}" for field, value in changes.items())
+        yield f"{options_text}: {speed:,.0f} tokens/s expected, {instead}; the same steps."
 
 
 def _warnings(

@@ -47,6 +47,26 @@ def seed_interval(scores: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return float(values.mean() - half), float(values.mean() + half)
 
 
+def pooled_half_width(scores: Array, confidence: float = 0.95) -> float:
+    """Half of the interval of the difference of any two variants' means, from the error that all variants share.
+
+    Args:
+        scores: (variants, seeds), two or more of each; a seed is a block that every variant has run with.
+        confidence: of one difference; several are not corrected for.
+
+    The error is the residual of variants x blocks, with (variants - 1)(seeds - 1) degrees of freedom (two-way analysis
+    of variance without replication). It is better known than the spread of one pair over few seeds, if all pairs
+    spread alike. For two variants it is the paired t interval.
+    """
+    variants, seeds = scores.shape
+    if variants < 2 or seeds < 2:
+        raise ValueError("a pooled interval needs two or more variants and seeds")
+    residual = scores - scores.mean(1, keepdims=True) - scores.mean(0, keepdims=True) + scores.mean()
+    freedom = (variants - 1) * (seeds - 1)
+    error = float((residual**2).sum()) / freedom
+    return float(stats.t.ppf(0.5 + confidence / 2, freedom) * math.sqrt(2 * error / seeds))
+
+
 def bootstrap_interval(
     items: Array, statistic: Callable[[Array], Array], confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float]:

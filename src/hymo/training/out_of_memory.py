@@ -29,12 +29,15 @@ def memory_explained(config: HyMoConfig, device: torch.device) -> Iterator[None]
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in _CPU)):
             raise
-        raise TrainingError(f"out of memory on {device}{_held(device)}. {explain(config)}") from error
+        raise TrainingError(
+            f"out of memory on {device}{_held(device)}. {explain(config, device.type == 'cuda')}"
+        ) from error
 
 
-def explain(config: HyMoConfig) -> str:
+def explain(config: HyMoConfig, on_gpu: bool = False) -> str:
     """What the plan needs on one device, largest first, and which setting to lower."""
-    items = sorted(asdict(training_memory(config, launched_ranks())).items(), key=lambda item: -item[1])
+    planned = asdict(training_memory(config, launched_ranks(), on_gpu=on_gpu))
+    items = sorted(planned.items(), key=lambda item: -item[1])
     needed = ", ".join(f"{name.replace('_', ' ')} {size / 2**20:,.0f} MiB" for name, size in items if size)
     return f"By plan the run needs {needed}. {advice(config)}"
 

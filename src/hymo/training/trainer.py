@@ -199,7 +199,8 @@ class Trainer:
             overdue = self.ranks.exchange([minutes >= cfg.checkpoint_minutes])[0][0] > 0  # by the first rank's clock
         failed = self._judged()
         stable = cfg.keep_stable and self.step == self.scheduler.decay_start
-        if failed or overdue or stable or self.step % cfg.checkpoint_interval == 0 or self.best_step == self.step:
+        best = cfg.keep_best and self.best_step == self.step
+        if failed or overdue or stable or best or self.step % cfg.checkpoint_interval == 0:
             self._save()
         if failed:
             self._saves(wait=True)

@@ -59,6 +59,8 @@ export interface Config {
     keep_last: number;
     keep_every: number | null;
     keep_stable: boolean;
+    keep_best?: boolean;
+    torch_compile_gdn?: boolean;
     param_dtype: string;
     reduce_dtype: string;
     activation_checkpointing: string;
@@ -76,10 +78,11 @@ export interface Device {
   memory: number | null;
   bandwidth: number | null;
   peak: number | null;
+  link: number | null;
 }
 
 export interface Constants {
-  utilisation: number;
+  measured: { matmul: number; attention: number; memory: number; gap_seconds: number; kept: number; device: string; presets: string[] };
   usable: number;
   levels: string[];
   logitChunk: number;

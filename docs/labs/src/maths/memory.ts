@@ -38,6 +38,7 @@ export function trainingMemory(
   world = 1,
   microBatch = config.training.micro_batch_size,
   level = config.training.activation_checkpointing,
+  onGpu = false,
 ): Memory {
   const stored = modelTensors(config.model).reduce((sum, [, t]) => sum + numel(t), 0);
   const shards = Math.max(1, Math.floor(world / config.training.dp_replicate));
@@ -50,7 +51,11 @@ export function trainingMemory(
     gradients: Math.ceil((FP32 * stored) / shards),
     normuon: Math.ceil((FP32 * (sizes.normuon + sizes.neurons)) / shards),
     adamw: Math.ceil((2 * FP32 * sizes.adamw) / shards),
-    activations: activations(config, tokens, level),
+    activations: halfEven(
+      tokens *
+        activationBytes(config, level, onGpu) *
+        (onGpu && (config.training.torch_compile_gdn ?? true) ? constants.measured.kept : 1),
+    ),
     logits: logits(config, constants, tokens),
   };
   return { ...items, total: Object.values(items).reduce((a, b) => a + b, 0) };
@@ -58,21 +63,25 @@ export function trainingMemory(
 
 const computeBytes = (config: Config): number => (config.training.param_dtype === "bfloat16" ? 2 : FP32);
 
-function activations(config: Config, tokens: number, level: string): number {
+// Python's round: halves go to the even neighbour.
+const halfEven = (x: number): number => (x % 1 === 0.5 ? 2 * Math.round(x / 2) : Math.round(x));
+
+export function activationBytes(config: Config, level: string, onGpu: boolean): number {
   const m = config.model;
   const width = computeBytes(config);
+  const kernel = onGpu && config.training.gdn_kernel === "auto" ? "triton" : config.training.gdn_kernel;
   const layers = Array.from({ length: m.n_layers }, (_, i) => i);
-  const blocks = layers.map((layer) => block(config, layer, width, level === "selective"));
+  const blocks = layers.map((layer) => block(config, layer, width, kernel, level === "selective"));
   let perToken =
     level === "full" ? m.n_layers * m.dim * width + Math.max(...blocks) : blocks.reduce((a, b) => a + b, 0);
   if (level === "selective") perToken += Math.max(...layers.map((i) => (hasMoe(m, i) ? experts(m, width) : 0)));
   const heads = m.mtp_depth * (3 * m.dim * width + swiglu(m.dim, m.moe_inter_dim, width));
-  return tokens * (perToken + 3 * m.dim * width + heads);
+  return perToken + 3 * m.dim * width + heads;
 }
 
-function block(config: Config, layer: number, width: number, recomputeExperts: boolean): number {
+function block(config: Config, layer: number, width: number, kernel: string, recomputeExperts: boolean): number {
   const m = config.model;
-  let size = isMla(m, layer) ? mla(m, width) : gdn(config, width);
+  let size = isMla(m, layer) ? mla(m, width) : gdn(m, width, kernel);
   if (hasMoe(m, layer)) {
     size += 2 * m.dim * width + 3 * FP32 * m.n_routed_experts + (recomputeExperts ? 0 : experts(m, width));
   }
@@ -93,22 +102,19 @@ function mla(m: Model, width: number): number {
   return width * numbers + FP32 * m.n_heads;
 }
 
-function gdn(config: Config, width: number): number {
-  const m = config.model;
+function gdn(m: Model, width: number, kernel: string): number {
   const [inner, heads] = [m.gdn_d_inner, gdnHeads(m)];
   let numbers = 2 * m.dim + inner * (m.gdn_d_conv + 2) + 2 * heads * m.gdn_d_state + 3 * inner;
   if (m.gdn_gate !== "none") numbers += inner;
-  return width * numbers + 4 * FP32 * heads + recurrence(config);
+  return width * numbers + 4 * FP32 * heads + recurrence(m, kernel);
 }
 
-function recurrence(config: Config): number {
-  const m = config.model;
+function recurrence(m: Model, kernel: string): number {
   const [chunk, keys, values] = [m.gdn_chunk_size, m.gdn_d_state, m.gdn_headdim];
   const states = Math.ceil((keys * values) / chunk);
   let perHead: number;
-  if (config.training.gdn_kernel === "recurrent") perHead = 2 * keys * values + 3 * keys + values;
-  else if (config.training.gdn_kernel === "triton")
-    perHead = 8 + (keys * values <= 1024 ? Math.floor((keys * values) / 32) : 0);
+  if (kernel === "recurrent") perHead = 2 * keys * values + 3 * keys + values;
+  else if (kernel === "triton") perHead = 8 + (keys * values <= 1024 ? Math.floor((keys * values) / 32) : 0);
   else if (m.gdn_recurrence === "gated_delta") perHead = 5 * chunk + 7 * keys + 5 * values + 2 * states;
   else perHead = (Math.log2(chunk) + 4) * keys + chunk + values + states + 1;
   return FP32 * gdnHeads(m) * perHead;

@@ -1,7 +1,7 @@
-// What `hymo plan` says, from the same configuration. Formulas: hymo/core/planner.py.
-import { cacheBytes, countParameters, flopsPerToken, stateBytes, usedPerToken } from "./accounting";
+// What `hymo plan` says, from the same configuration. Formulas: hymo/core/planner.py and throughput.py.
+import { attentionFlops, cacheBytes, countParameters, flopsPerToken, hasMoe, stateBytes, usedPerToken } from "./accounting";
 import type { Config, Constants, Device } from "./config";
-import { type Memory, optimizerBytes, optimizerSizes, trainingMemory } from "./memory";
+import { type Memory, activationBytes, optimizerBytes, optimizerSizes, trainingMemory } from "./memory";
 
 const LARGEST_MICRO_BATCH = 4096;
 
@@ -28,7 +28,7 @@ export interface Plan {
   state: number;
   checkpoint: number;
   disk: number;
-  throughput: { tokensPerSecond: number; days: number; cost: number | null } | null;
+  throughput: { tokensPerSecond: number; utilisation: number; days: number; cost: number | null } | null;
   /** Whether one sequence fits at any level; the command refuses the plan if not. */
   possible: boolean;
 }
@@ -49,9 +49,10 @@ export function makePlan(
 ): Plan {
   const t = config.training;
   const usable = device?.memory ? Math.trunc(device.memory * constants.usable) : null;
+  const onGpu = Boolean(device?.peak);
   const levels: Record<string, LevelPlan> = {};
   for (const level of constants.levels) {
-    const memory = trainingMemory(config, constants, gpus, t.micro_batch_size, level);
+    const memory = trainingMemory(config, constants, gpus, t.micro_batch_size, level, onGpu);
     levels[level] = {
       memory,
       fits: usable === null ? null : memory.total <= usable,
@@ -74,14 +75,17 @@ export function makePlan(
   const owned =
     Math.floor((Math.floor(matrices / gpus) * (shards - 1)) / shards) +
     Math.floor((Math.floor(matrices / shards) * (gpus - 1)) / gpus);
+  const communication = Math.floor(((gathered + reduced) * (shards - 1)) / shards) + between + owned;
   const tokens = steps * tokensPerStep(config);
   const flops = flopsPerToken(config.model, t.seq_len);
   let throughput: Plan["throughput"] = null;
   if (device?.peak && t.param_dtype === "bfloat16") {
-    const tokensPerSecond = (gpus * device.peak * constants.utilisation) / flops;
+    const tokensPerSecond =
+      tokensPerStep(config) / stepSeconds(config, constants, device, gpus, passes, communication);
     const seconds = tokens / tokensPerSecond;
     throughput = {
       tokensPerSecond,
+      utilisation: (tokensPerSecond * flops) / (gpus * device.peak),
       days: seconds / 86400,
       cost: price === null ? null : (seconds / 3600) * gpus * price,
     };
@@ -97,22 +101,48 @@ export function makePlan(
     passes,
     usable,
     levels,
-    communication: Math.floor(((gathered + reduced) * (shards - 1)) / shards) + between + owned,
+    communication,
     context: context ?? config.model.max_seq_len,
     cache: cacheBytes(config.model, context ?? config.model.max_seq_len),
     state: stateBytes(config.model),
     checkpoint: one,
-    disk: one * (t.keep_last + 2 + forGood),
+    disk: one * (t.keep_last + 1 + Number(t.keep_best ?? true) + forGood),
     throughput,
     possible: usable === null || Object.values(levels).some((level) => level.largest !== 0),
   };
+}
+
+function stepSeconds(
+  config: Config,
+  constants: Constants,
+  device: Device,
+  gpus: number,
+  passes: number,
+  received: number,
+): number {
+  const [m, t, e] = [config.model, config.training, constants.measured];
+  const level = t.activation_checkpointing;
+  let products = 6 * usedPerToken(m, true);
+  const again = level === "full" ? 4 / 3 : 1;
+  if (level === "selective") {
+    const blocks = Array.from({ length: m.n_layers }, (_, i) => i).filter((i) => hasMoe(m, i)).length;
+    products += 2 * (m.n_activated_experts + m.n_shared_experts) * blocks * 3 * m.dim * m.moe_inter_dim;
+  }
+  const tokens = (tokensPerStep(config) / gpus) * again;
+  return (
+    (tokens * products) / (e.matmul * device.peak!) +
+    (tokens * 3 * attentionFlops(m, t.seq_len)) / (e.attention * device.peak!) +
+    (tokens * activationBytes(config, "none", true)) / (e.memory * device.bandwidth!) +
+    passes * m.n_layers * e.gap_seconds +
+    received / device.link!
+  );
 }
 
 function largest(config: Config, constants: Constants, gpus: number, level: string, usable: number): number {
   let [low, high] = [0, LARGEST_MICRO_BATCH];
   while (low < high) {
     const middle = Math.floor((low + high + 1) / 2);
-    if (trainingMemory(config, constants, gpus, middle, level).total <= usable) low = middle;
+    if (trainingMemory(config, constants, gpus, middle, level, true).total <= usable) low = middle;
     else high = middle - 1;
   }
   return low;

@@ -1,0 +1,135 @@
+"""The results of ablation runs: one JSON file that grows, rows merged by what decides a result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token, state_bytes
+from hymo.core.config import HyMoConfig
+from hymo.core.errors import DataError
+from hymo.core.files import write_text, writing
+from hymo.core.load import config_hash, derive_config
+from hymo.training.metrics import read_metrics
+
+Row = dict[str, Any]
+FACTS = "ablation.json"
+"""File of a run folder with what its process measured of itself."""
+
+
+def row_key(config: HyMoConfig, data: str) -> str:
+    """What a row is merged by: the hash of all that decides the run's result, and the data's fingerprint."""
+    return f"{config_hash(config)}-{data[:12]}"
+
+
+def group_key(base: HyMoConfig, data: str) -> str:
+    """What rows share that may be compared: the base without its seed, and the data."""
+    return row_key(derive_config(base, training={"seed": 0}), data)
+
+
+class Results:
+    """A results file.
+
+    Args:
+        path: where it lies, or will lie.
+
+    Raises:
+        DataError: what lies there is no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.environment: dict[str, Any] = {}
+        self.rows: dict[str, Row] = {}
+        if not path.exists():
+            return
+        try:
+            there = json.loads(path.read_text(encoding="utf-8"))
+            self.environment = dict(there["environment"])
+            self.rows = {row["key"]: row for row in there["rows"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}: is no results file of ablations ({type(error).__name__}: {error}). Move it, or "
+                "choose another --out."
+            ) from None
+
+    def finished(self, key: str) -> Row | None:
+        """The row of a run that ended well, or None."""
+        row = self.rows.get(key)
+        return None if row is None or row.get("failed") else row
+
+    def add(self, row: Row, environment: Mapping[str, Any]) -> None:
+        """Put a row in the place of the one with its key, and write the file as a whole."""
+        self.rows[row["key"]] = row
+        self.environment = dict(environment)
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        rows = ",\n  ".join(json.dumps(each, allow_nan=False) for each in self.rows.values())
+        head = json.dumps(self.environment, indent=1).replace("\n", "\n ")
+        write_text(self.path, f'{{\n "environment": {head},\n "rows": [\n  {rows}\n ]\n}}\n')
+
+
+def describe(config: HyMoConfig) -> Row:
+    """What a row says of its run before it has run."""
+    model, training = config.model, config.training
+    count = count_parameters(model)
+    return {
+        "seed": training.seed,
+        "steps": config.total_steps,
+        "tokens": config.total_steps * training.tokens_per_step,
+        "stored_parameters": count.stored,
+        "active_parameters": count.active,
+        "embedding_parameters": count.parts["embedding"],
+        "flops_per_token": flops_per_token(model, training.seq_len, mtp=model.mtp_depth > 0),
+        "context": model.max_seq_len,
+        "cache_bytes": cache_bytes(model, model.max_seq_len),
+        "state_bytes": state_bytes(model),
+    }
+
+
+def measured(folder: Path) -> Row:
+    """What a finished run's records say: quality, speed, balance and curve.
+
+    The clock of the curve counts training steps alone; validation, checkpoints and the start are left out.
+    """
+    records = read_metrics(folder)
+    seconds, tokens = 0.0, 0
+    ends: list[tuple[int, float]] = [(0, 0.0)]
+    last_train: Row = {}
+    for record in records:
+        if record.get("split") == "train" and record.get("perf/tok_per_s"):
+            seconds += max(0, record["tokens"] - tokens) / record["perf/tok_per_s"]
+            tokens = record["tokens"]
+            ends.append((tokens, seconds))
+            last_train = record
+    validations = [record for record in records if record.get("split") == "val"]
+    final = validations[-1] if validations else {}
+    ended, clocks = [end for end, _ in ends], [at for _, at in ends]
+    clock = np.interp([v["tokens"] for v in validations], ended, clocks) if validations else np.empty(0)
+    return {
+        "bits_per_byte": final.get("val/bits_per_byte"),
+        "heldout_loss": final.get("val/loss"),
+        "heldout_bytes": final.get("val/bytes"),
+        "train_loss": last_train.get("train/loss"),
+        "seconds": round(seconds, 3),
+        "tok_per_s": round(tokens / seconds, 1) if seconds else None,
+        "load_balance": _balance(last_train),
+        "curve": [
+            [v["tokens"], round(float(at), 3), v.get("val/bits_per_byte")]
+            for v, at in zip(validations, clock, strict=True)
+        ],
+    }
+
+
+def _balance(record: Mapping[str, Any]) -> dict[str, float] | None:
+    """Mean over mixtures of the load's variation and of its worst excess in the last record; None without any."""
+    found = {}
+    for name in ("load_cv", "max_violation"):
+        values = [v for k, v in record.items() if k.startswith(f"moe/{name}/") and v is not None]
+        if values:
+            found[name] = sum(values) / len(values)
+    return found or None
