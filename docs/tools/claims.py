@@ -20,7 +20,7 @@ from hymo.training.partition import partition_parameters
 from hymo.training.sharded_normuon import assign_owners, newton_schulz_cost
 
 _NOTE = "<!-- Written by `make docs-generate` from docs/data/claims.yaml and result files; a test compares. -->\n"
-_RANKS = (2, 4, 8)
+RANKS = (2, 4, 8)
 _GPU = "h200"
 
 
@@ -90,17 +90,13 @@ def _measured(claim: dict[str, Any], source: dict[str, Any]) -> list[str]:
 
 def _owners() -> list[str]:
     """Work of the ranks by the count of multiplications, with the package's own assignment and with a plain one."""
-    config = load_config("hymo_750m")
-    partition, costs = partition_parameters(build_hymo(config, device="meta")), []
-    for name, p in partition.normuon.items():
-        rows, columns = partition.blocks.get(name, (p.shape[-2],)), partition.columns.get(name, (p.shape[-1],))
-        costs.append(newton_schulz_cost(p.shape, rows, columns, config.optimizer.ns_steps))
+    costs = _costs()
     lines = [
         "Computed for `hymo_750m`: multiplications of Newton-Schulz on the busiest rank, as a multiple of the mean.",
         "",
     ]
     lines += ["| ranks | largest first | in the order of the layers |", "|---|---|---|"]
-    for ranks in _RANKS:
+    for ranks in RANKS:
         plain = [i % ranks for i in range(len(costs))]
         shares = [_busiest(costs, owners, ranks) for owners in (assign_owners(costs, ranks), plain)]
         lines.append(f"| {ranks} | {shares[0]:.4f} | {shares[1]:.4f} |")
@@ -110,6 +106,22 @@ def _owners() -> list[str]:
     ]
     lines += ["tested ([several ranks](../distributed.md)). Time on GPUs: not measured yet."]
     return lines
+
+
+def _costs() -> list[int]:
+    """Multiplications of Newton-Schulz for every matrix of the flagship."""
+    config = load_config("hymo_750m")
+    partition, costs = partition_parameters(build_hymo(config, device="meta")), []
+    for name, p in partition.normuon.items():
+        rows, columns = partition.blocks.get(name, (p.shape[-2],)), partition.columns.get(name, (p.shape[-1],))
+        costs.append(newton_schulz_cost(p.shape, rows, columns, config.optimizer.ns_steps))
+    return costs
+
+
+def imbalance() -> float:
+    """How far the busiest rank lies above the mean, as a share of it, at most over RANKS."""
+    costs = _costs()
+    return max(_busiest(costs, assign_owners(costs, ranks), ranks) for ranks in RANKS) - 1
 
 
 def _busiest(costs: list[int], owners: list[int], ranks: int) -> float:

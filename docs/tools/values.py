@@ -38,11 +38,8 @@ from hymo.core.load import derive_config, load_config, preset_names
 from hymo.core.memory import optimizer_sizes, training_memory
 from hymo.core.planner import plan
 from hymo.inference.packaged import packaged_folder
-from hymo.models import build_hymo
 from hymo.training.normuon import newton_schulz
-from hymo.training.partition import partition_parameters
 from hymo.training.scheduler import JointWSDScheduler
-from hymo.training.sharded_normuon import assign_owners, newton_schulz_cost
 
 _SHORTHAND = re.compile(r"\{\{([^{}\n]+)\}\}")
 _PLANNED = re.compile(r"^hymo plan (\S+) --gpu (\S+) --gpus (\d+) --price (\S+)$", re.MULTILINE)
@@ -159,11 +156,11 @@ def facts() -> dict[str, str]:
     found["plan.tok"], found["plan.days"] = short(made.throughput.tokens_per_second), f"{made.throughput.days:.1f}"
     found["plan.basis"] = made.throughput.basis
     found["comm"] = size(plan(flagship, "h200", 4, None, None).communication_bytes)
-    return found | _operation() | _measured() | _shared(flagship) | _worked(flagship)
+    return found | _operation() | _measured() | _worked(flagship)
 
 
 def _measured() -> dict[str, str]:
-    """What tables of docs/data.md were measured on, and the suite's confidence."""
+    """What tables of docs/data.md were measured on, and single figures of other guides."""
     prepared, loaded = results("prepare-cpu"), results("loader-cpu")
     assert prepared is not None
     assert loaded is not None
@@ -175,26 +172,10 @@ def _measured() -> dict[str, str]:
         "loader.tokens": f"{loaded['environment']['tokens'] / 1e6:.0f} M",
         "packaged.parameters": short(count_parameters(load_config(packaged_folder() / "config.yaml").model).stored),
         "packaged.size": f"{sum(path.stat().st_size for path in packaged_folder().iterdir()) / 1e6:.1f} MB",
+        "owners.spread": f"{claims.imbalance():.1%}",
+        "owners.ranks": ", ".join(map(str, claims.RANKS[:-1])) + f" and {claims.RANKS[-1]}",
         "suite.confidence": f"{suite['confidence']:.0%}",
     }
-
-
-def _shared(flagship: HyMoConfig) -> dict[str, str]:
-    """How evenly the matrices of NorMuon are shared out over ranks."""
-    groups, steps = partition_parameters(build_hymo(flagship, device="meta")), flagship.optimizer.ns_steps
-    costs = [
-        newton_schulz_cost(
-            p.shape, groups.blocks.get(name, (p.shape[-2],)), groups.columns.get(name, (p.shape[-1],)), steps
-        )
-        for name, p in groups.normuon.items()
-    ]
-    counts, spread = (2, 4, 8), 0.0
-    for ranks in counts:
-        loads = [0] * ranks
-        for cost, owner in zip(costs, assign_owners(costs, ranks), strict=True):
-            loads[owner] += cost
-        spread = max(spread, max(loads) * ranks / sum(loads) - 1)
-    return {"owners.spread": f"{spread:.1%}", "owners.ranks": ", ".join(map(str, counts[:-1])) + f" and {counts[-1]}"}
 
 
 def _operation() -> dict[str, str]:
