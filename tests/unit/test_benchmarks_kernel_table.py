@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from kernel_table import PAGE, rendered, results, table  # noqa: E402
+from kernel_table import PAGE, goals, rendered, results, table  # noqa: E402
 
 
 def test_page_is_up_to_date() -> None:
@@ -28,3 +28,14 @@ def test_failed_peers_and_bad_checks_show() -> None:
     assert "| gated_linear | hymo | 4, 4,096, 40, 32, 32 | fwd | 0.123 | 0.040 | 3.0e-03 | 2.0 x inputs |" in text
     assert "failed: refuses" in text
     assert "1 of 2 checks" in text
+
+
+def test_goals_compare_within_one_run() -> None:
+    """A peer of one run is never divided by a time of another."""
+    shape = {"B": 4, "T": 4096, "H": 40, "K": 32, "V": 32}
+    ours = {"op": "gated_delta", "impl": "hymo", "shape": shape, "direction": "fwdbwd", "floor_ms": 0.1}
+    peer = ours | {"impl": "fla-chunk_gated_delta_rule"}
+    text = goals([{"rows": [ours | {"ms": 0.5}]}, {"rows": [ours | {"ms": 0.7}, peer | {"ms": 4.2}]}])
+    assert "| `gated_delta`, first shape | at most 0.6 ms | 0.5 ms | met |" in text
+    assert "| `chunk_gated_delta_rule` over it | at least 5 times | 6 times | met |" in text
+    assert "| `gated_linear`, first shape | at most 0.35 ms | not measured | |" in text
