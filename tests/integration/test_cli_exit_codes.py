@@ -67,6 +67,10 @@ def there(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 WRONG = """
+ablate
+ablate Z --data DATA
+ablate E --data DATA --preset MISSING
+ablate E --data DATA --preset CONFIG --seeds 0
 train
 train CONFIG --resume RUN
 train MISSING

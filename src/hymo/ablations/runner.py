@@ -181,9 +181,7 @@ class Runner:
                 while not ending and waiting and len(running) < self.parallel:
                     run = next((each for each in waiting if self._fits(each)), None)
                     if run is None:
-                        self.progress(f"no time for another run: {len(waiting)} are left")
-                        outcome.left += [each.label for each in waiting]
-                        waiting.clear()
+                        self._leave(outcome, waiting, "no time for another run")
                         break
                     waiting.remove(run)
                     busy = [gpu for _, gpu, _ in running.values()]
@@ -192,8 +190,7 @@ class Runner:
                     running[process] = (run, gpu, complaint)
                     self.progress(f"begins: {run.label}")
                 if ending and waiting:
-                    outcome.left += [each.label for each in waiting]
-                    waiting.clear()
+                    self._leave(outcome, waiting, "no time for another run" if over else "stopped")
                 wait([process.sentinel for process in running], timeout=_POLL_SECONDS)
                 for process in [each for each in running if not each.is_alive()]:
                     process.join()
@@ -202,6 +199,12 @@ class Runner:
         outcome.rows = [row for run in self.runs if (row := self.results.finished(run.key)) is not None]
         outcome.exit_code = stop.exit_code or int(bool(outcome.failed))
         return outcome
+
+    def _leave(self, outcome: Outcome, waiting: list[Run], why: str) -> None:
+        """Begin nothing more, and say how much that is."""
+        self.progress(f"{why}: {len(waiting)} are left")
+        outcome.left += [run.label for run in waiting]
+        waiting.clear()
 
     def _start(self, run: Run, gpu: str | None) -> tuple[BaseProcess, Connection]:
         import torch
