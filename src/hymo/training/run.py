@@ -104,10 +104,12 @@ def open_run(
             resuming = _check_folder(folder, config, extend)
             if not resuming:
                 keep_copy(tokenizer, folder)
-            sinks: list[Any] = [JsonlSink(folder), *trackers(config, folder)]
+            # Each is closed at the end, also where the next one cannot be opened.
+            sinks: list[Callback] = [held.enter_context(closing(JsonlSink(folder)))]
+            sinks += [held.enter_context(closing(sink)) for sink in trackers(config, folder)]
             if config.run.alert is not None:
-                sinks.append(Alerts(config.run.alert, config.run.name))
-            every[:] = [*(held.enter_context(closing(sink)) for sink in sinks), *callbacks]
+                sinks.append(held.enter_context(closing(Alerts(config.run.alert, config.run.name))))
+            every[:] = [*sinks, *callbacks]
             return resuming
 
         resuming = ranks.on_first(begin)
