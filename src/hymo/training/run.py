@@ -42,7 +42,7 @@ from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.training.alerts import Alerts
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import resolve_device
+from hymo.training.device import compute_dtype, resolve_device
 from hymo.training.health import Recorder, endpoint
 from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
@@ -343,7 +343,7 @@ def resolved_kernel(config: HyMoConfig, device: torch.device) -> dict[str, str |
         UsageError: training.gdn_kernel names one that cannot run here.
     """
     model, training = config.model, config.training
-    values = torch.empty(1, device=device, dtype=getattr(torch, training.param_dtype))
+    values = torch.empty(1, device=device, dtype=compute_dtype(config, device))
     values = values.expand(1, training.seq_len, 1, model.gdn_headdim)
     implementation = choose(training.gdn_kernel, values, model.gdn_d_state)
     return {"operation": model.gdn_recurrence, "implementation": implementation, SWITCH: os.environ.get(SWITCH)}
