@@ -250,7 +250,7 @@ def test_sinks_get_what_the_file_holds(
     found = SimpleNamespace(find_spec=lambda name: name)
     monkeypatch.setattr(track.importlib, "util", found)
     names = ("tensorboard", "wandb", "trackio")
-    config = derive_config(small, run={"track": names}, scheduler={"total_steps": 3})
+    config = derive_config(small, run={"track": names, "alert": "cat >/dev/null"}, scheduler={"total_steps": 3})
     assert config_hash(config) == config_hash(derive_config(config, run={"track": ()}))
     with open_run(config) as trainer:
         trainer.train()
@@ -266,6 +266,7 @@ def test_sinks_get_what_the_file_holds(
     (kind, options), *logged, last = wandb.calls
     assert (kind, options["project"], options["name"], options["id"]) == ("init", "hymo", "small", "small")
     assert options["config"]["training"]["seq_len"] == 64
+    assert "cat" not in str(options["config"]["run"])  # an alert's address may be a secret
     assert options["resume"] == "allow"
     assert {step: v["train/loss"] for _, (step, v) in logged if "train/loss" in v} == train
     assert last == ("finish", None)
@@ -282,3 +283,11 @@ def test_a_sink_that_cannot_be_opened_is_refused(small: HyMoConfig, monkeypatch:
     monkeypatch.setitem(track._MODULES, "trackio", "json")  # it is there, but not what it should be
     with pytest.raises(UsageError, match=r"run\.track: trackio cannot be opened"), open_run(config):
         pass
+    service = Service()
+    monkeypatch.setitem(track._MODULES, "trackio", "tracks")
+    monkeypatch.setitem(sys.modules, "tracks", service)  # type: ignore[arg-type]
+    monkeypatch.setattr(track.importlib, "util", SimpleNamespace(find_spec=lambda name: name))
+    unset = derive_config(config, run={"alert": "env:NOT_SET"})
+    with pytest.raises(UsageError, match="NOT_SET is not set"), open_run(unset):
+        pass
+    assert [call for call, _ in service.calls] == ["init", "finish"]  # what was open is closed

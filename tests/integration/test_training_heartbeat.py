@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import faulthandler
 import json
 import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +23,7 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import TrainingError
 from hymo.core.load import config_hash, derive_config, load_config
 from hymo.core.memory import training_memory
-from hymo.training.heartbeat import heartbeat
+from hymo.training.heartbeat import Pulse, heartbeat
 from hymo.training.out_of_memory import advice, explain, memory_explained
 from hymo.training.run import open_run, run_folder
 
@@ -57,6 +61,26 @@ def test_a_step_that_does_not_end_leaves_its_stacks(tmp_path: Path) -> None:
     said = (tmp_path / "stacks.txt").read_text()
     assert said.startswith("Timeout (")
     assert said.count("Timeout (") == 1  # once for a step, not at each beat
+
+
+def test_a_full_disk_keeps_no_run_that_hangs(tmp_path: Path) -> None:
+    def write(text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    told: list[str] = []
+    ended = threading.Event()
+    with (tmp_path / "stacks.txt").open("w", encoding="utf-8") as stacks:
+        full = SimpleNamespace(write=write, flush=stacks.flush, fileno=stacks.fileno)
+        pulse = Pulse(tmp_path / "heartbeat.json", lambda: 7, full, 0.01, 0.02, told.append)  # type: ignore[arg-type]
+        thread = threading.Thread(target=pulse.run, args=(ended,))
+        thread.start()
+        try:
+            wait(lambda: bool(told) or not thread.is_alive())
+        finally:
+            ended.set()
+            thread.join()
+            faulthandler.cancel_dump_traceback_later()
+    assert [text.split(" for ")[0] for text in told] == ["no step after step 7"]
 
 
 def test_a_run_that_goes_on_leaves_none(tmp_path: Path) -> None:

@@ -116,7 +116,10 @@ def test_what_a_device_cannot_do_is_told_once_and_done_otherwise(
     assert list(without_effect(eager, cuda))[-1] == "training.cuda_graphs_mla"
     assert "gathered" in without_effect(eager, cuda, ranks=2)["training.cuda_graphs_mla"]
     monkeypatch.setattr("hymo.training.device.has_bf16", lambda device: False)
+    monkeypatch.setattr("hymo.training.run.choose", lambda name, values, states: str(values.dtype))
     with open_run(derive_config(half, run={"name": "told"}), [RunView(2, "told")]) as trainer:
+        record = json.loads((run_folder(trainer.config) / "env.json").read_text())
+        assert record[-1]["kernel"]["implementation"] == "torch.float32"  # what is chosen for is what is computed in
         assert {p.dtype for p in trainer.copy.model.parameters()} == {torch.float32}
         trainer.train()
         events = read_jsonl(run_folder(trainer.config) / EVENTS)

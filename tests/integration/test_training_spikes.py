@@ -149,6 +149,19 @@ def test_where_it_cannot_go_back_it_goes_on(small: HyMoConfig) -> None:
         Trainer(config, iter([]))
 
 
+@pytest.mark.usefixtures("poison")
+def test_a_batch_that_the_data_cannot_spare_is_kept(small: HyMoConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data hold the batches of 14 steps and no more: a spike is no reason to end the run."""
+    monkeypatch.setattr(PackedLoader, "epochs_needed", lambda loader, steps: 1 + (steps > 14))
+    config = spiked(small, max_epochs=1)
+    with open_run(config) as trainer:
+        assert trainer.train().step == 14
+    events = read_jsonl(run_folder(config) / "events.jsonl")
+    kept = [e["kept"] for e in events if e["kind"] == "spike" and e["step"] == 9]
+    assert ["15 steps need 2 epochs" in why for why in kept] == [True]
+    assert not [e for e in events if e["kind"] in ("rewind", "resume")]
+
+
 @pytest.mark.heavy
 def test_two_ranks_go_back_together(small: HyMoConfig, tmp_path: Path) -> None:
     config = spiked(derive_config(small, training={"start_timeout_minutes": 1.0, "rank_timeout_minutes": 0.5}))

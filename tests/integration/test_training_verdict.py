@@ -64,6 +64,8 @@ def test_a_run_that_goes_well(tmp_path: Path) -> None:
     assert found["speed"][1].endswith("90% of the plan")
     assert judged(tmp_path, records())["loss"][0] is None  # no plan, no judgement
     assert judged(tmp_path, records(), device=None)["speed"][0] is None
+    long = derive_config(FLAGSHIP, model={"max_seq_len": 1 << 20}, training={"seq_len": 1 << 20})
+    assert judged(tmp_path, records(), long, device="rtx4090")["speed"][0] is None  # the plan says it cannot fit
     bf16 = derive_config(FLAGSHIP, training={"reduce_dtype": "bfloat16"})
     assert judged(tmp_path, records(), bf16)["reduction"][0] is None
 

@@ -169,6 +169,18 @@ def test_rotation_loses_no_line(rotate: Callable[[Path], None], tmp_path: Path) 
     assert tail.read() == [{"b": 2}]
 
 
+def test_an_emptied_file_that_is_short_at_first_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(12 * '{"a": 1}\n')
+    tail = Tail(path)
+    assert len(tail.read()) == 12
+    path.write_text('{"b": 1}\n')
+    assert tail.read() == [{"b": 1}]
+    with path.open("a") as file:
+        file.write('{"c": 1}\n')
+    assert tail.read() == [{"c": 1}]
+
+
 def test_the_trainers_sink_begins_a_moved_file_anew(tmp_path: Path) -> None:
     sink, tail = JsonlSink(tmp_path), Tail(tmp_path / "metrics.jsonl")
     sink.on_metrics({"step": 1})

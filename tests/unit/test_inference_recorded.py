@@ -6,10 +6,6 @@ holds one test, which runs the file again with TRITON_INTERPRET=1; there it hold
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,17 +19,13 @@ from hymo.inference.recorded import Recorded, Recorders, obstacle
 from hymo.models import HyMo
 from hymo.models.rope import apply_rope
 from hymo.models.state import DecodeState, MLACache
+from kernel_helpers import INTERPRETED, run_interpreted
 from model_helpers import build, close, draw_tokens, slow_decay
 
-if os.environ.get("TRITON_INTERPRET") != "1":
+if not INTERPRETED:
 
     def test_in_the_interpreter() -> None:
-        env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", __file__]
-        root = Path(__file__).parents[2]
-        run = subprocess.run(command, check=False, env=env, capture_output=True, text=True, cwd=root)
-        assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
-        assert "skipped" not in run.stdout
+        run_interpreted(__file__)
 
     def test_without_a_gpu_nothing_is_recorded_and_nothing_is_said(recwarn: pytest.WarningsRecorder) -> None:
         if torch.cuda.is_available():

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hymo.core.errors import UsageError
 from hymo.kernels import gated_delta, gated_linear
+from hymo.kernels.segments import PROGRAMS, segment_parts
 from kernel_oracles import gated_delta_loop, gated_linear_loop, per_document
 
 OPS = ("linear", "delta")
@@ -469,3 +470,22 @@ def test_a_chunk_size_is_right_or_refused(op: str, size: int) -> None:
         assert "chunk_size" in str(error)  # noqa: PT017
         return
     close(o, oracle(op, inputs)[0])
+
+
+def test_segments_of_any_number_of_documents_are_one_graph() -> None:
+    """At most three waves, then a segment a document more; compiled code must not branch on the number."""
+
+    def room(x: Tensor) -> Tensor:
+        return x.new_zeros(segment_parts(x.shape[0], 40, True, 1))
+
+    graphs: list[object] = []
+
+    def count(graph: torch.fx.GraphModule, _inputs: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(room, backend=count, dynamic=True)
+    wave = PROGRAMS // 40
+    wanted = {2: wave, wave // 2: wave, 30: 2 * wave, 60: 3 * wave, 90: 3 * wave, 110: 110 + wave, 500: 500 + wave}
+    assert {documents: len(compiled(torch.zeros(documents))) for documents in wanted} == wanted
+    assert len(graphs) == 1

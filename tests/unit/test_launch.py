@@ -285,7 +285,7 @@ class Machine:
         return code, [line.partition(" --")[0] if "python3" not in line else line for line in self.log_lines()]
 
     def log_lines(self) -> list[str]:
-        return self.log.read_text().splitlines()
+        return self.log.read_text().splitlines() if self.log.exists() else []
 
 
 def test_every_machine_tries_first_then_trains_and_passes_a_signal_on_once(tmp_path: Path) -> None:
@@ -301,6 +301,9 @@ def test_every_machine_tries_first_then_trains_and_passes_a_signal_on_once(tmp_p
     code, calls = machine.run(script, stop=True)
     assert code == 143
     assert [" train " in calls[0], *calls[1:]] == [True, "TERM"]
+    early = script.replace("\nrun python3", "\nkill -TERM $$\nrun python3")
+    assert early.count("kill -TERM $$") == 1
+    assert machine.run(f"{early}# told to stop before anything is started", stop=False) == (143, [])
 
 
 def test_a_slurm_job_saves_and_queues_itself_again(tmp_path: Path) -> None:

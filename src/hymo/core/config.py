@@ -402,8 +402,8 @@ class RunConfig:
     track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     """Where metrics go beside the run's own files (extra `track`)."""
     alert: str | None = None
-    """Who is told when a run fails, hangs, spikes, skips a step or cannot save: an http(s) address that takes JSON, or
-    a shell command that reads it."""
+    """Who is told when a run fails, hangs, spikes, skips a step or cannot save: an http(s) address that takes JSON, a
+    shell command that reads it, or env:NAME for either from the environment, where a secret belongs."""
     health_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """TCP port of the endpoint with /health and /metrics; rank N of a machine takes the N-th after it."""
     health_host: str = "127.0.0.1"

@@ -136,8 +136,10 @@ child=
 code=0
 trap 'stopped=143; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
 {_BODY}() {{
+    [ "$stopped" -eq 0 ] || exit "$stopped"
     "$@" &
     child=$!
+    [ "$stopped" -eq 0 ] || kill -TERM "$child" 2>/dev/null # it came between the two lines above
     wait "$child"
     code=$?
     while kill -0 "$child" 2>/dev/null; do

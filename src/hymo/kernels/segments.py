@@ -41,9 +41,10 @@ def segment_parts(sequences: int, heads: int, packed: bool, weight: int, program
     weight: of one program, in warps of up to 128 registers. Fewer heavy ones fill the device.
     """
     wave = max(1, programs // weight)
-    if packed:  # whole waves, with as many cuts as documents at least: lengths are unknown here
-        each = max(1, wave // heads)
-        return next((n * each for n in (1, 2, 3) if n * each >= 2 * sequences), sequences + each)
+    if packed:  # whole waves up to the third, with as many cuts as documents at least: lengths are unknown here
+        each = max(1, wave // heads)  # without a branch on the documents, at which compiled code would be made anew
+        parts: int = torch.sym_min(-(-2 * sequences // each) * each, torch.sym_max(3 * each, sequences + each))
+        return parts
     rows = heads * sequences
     for waves in (1, 2, 3):  # the fewest whose last one is not left half empty
         each = waves * wave // rows

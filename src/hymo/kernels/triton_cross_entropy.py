@@ -78,6 +78,9 @@ def softcap_cross_entropy(
                 zeros = tl.zeros((BLOCK,), tl.float32).to(logits.dtype.element_ty)
                 tl.store(logits + start + columns, zeros, mask=start + columns < vocabulary)
     else:
+        # Read before the sum over the program, at which its warps wait: the gradient below takes this logit's place.
+        known = (target >= 0) & (target < vocabulary)  # a target that does not exist makes the loss NaN
+        hit = tl.load(logits + target, mask=known, other=float("nan")).to(tl.float32)
         peak = float("-inf")
         total = tl.zeros((BLOCK,), tl.float32)
         steepness = 2.0 * LOG2E / softcap if CAPPED else 0.0
@@ -90,8 +93,6 @@ def softcap_cross_entropy(
         lse = tl.log(tl.sum(total, 0))
         if not BOUNDED:
             lse += peak
-        known = (target >= 0) & (target < vocabulary)  # a target that does not exist makes the loss NaN
-        hit = tl.load(logits + target, mask=known, other=float("nan")).to(tl.float32)
         if CAPPED:
             hit = softcap * _bend(hit, steepness)
         tl.store(losses + row, lse - hit)

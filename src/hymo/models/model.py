@@ -247,7 +247,7 @@ class HyMo(nn.Module):
             padded = cu_seqlens = boundaries_on(cu_seqlens, tokens.device)
             if cu_seqlens.is_cuda:
                 torch._dynamo.maybe_mark_dynamic(cu_seqlens, 0)  # a block is compiled once for any number of documents
-                padded = on_device(with_empty_documents(bounds).to(torch.int32), tokens.device)
+                padded = boundaries_on(with_empty_documents(bounds), tokens.device)
         return SequenceContext(
             self.rope_mla(positions, largest),
             self.rope_gdn(positions, largest),

@@ -247,8 +247,8 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _optimizer_ms(trainer: Trainer) -> float:
-    """Milliseconds of both optimizers' update in one more step, waited for before and after."""
+def _optimizer_ms(trainer: Trainer) -> float | None:
+    """Milliseconds of both optimizers' update in one more step, waited for before and after; None if it was skipped."""
     optimizers, spent = trainer.optimizers, []
     update = optimizers.step
 
@@ -264,7 +264,7 @@ def _optimizer_ms(trainer: Trainer) -> float:
         _steps(trainer, 1)
     finally:
         del optimizers.step
-    return spent[0] if spent else 0.0
+    return spent[0] if spent else None
 
 
 def kind_of(kernel: str) -> str:

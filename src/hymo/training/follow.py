@@ -67,7 +67,7 @@ class Tail:
         file.seek(max(0, offset - len(self._mark)))
         if file.read(len(self._mark)) != self._mark:  # emptied, and perhaps longer again than it was
             file.seek(0)
-            self._rest = b""
+            self._rest = self._mark = b""
         data = file.read()
         self._mark = (self._mark + data)[-_MARK_BYTES:] if file.tell() else b""
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -96,8 +96,9 @@ class Pulse:
         if facts["hangs"] and self._abort is not None and not self._told:
             self._told = True
             faulthandler.dump_traceback_later(_LAST_SECONDS, file=self._stacks, exit=True)  # instead of the one armed
-            self._stacks.write(f"Watchdog: no step after {step} for {facts['same_step_s']:.0f} s\n")
-            self._stacks.flush()
+            with contextlib.suppress(OSError):  # nor is it one to hang on
+                self._stacks.write(f"Watchdog: no step after {step} for {facts['same_step_s']:.0f} s\n")
+                self._stacks.flush()
             self.write_stacks()
             self._abort(
                 f"no step after step {step} for {facts['same_step_s'] / 60:.3g} minutes (training.hang_minutes)"

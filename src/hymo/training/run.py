@@ -42,7 +42,7 @@ from hymo.kernels.dispatch import SWITCH, choose
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.training.alerts import Alerts
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import resolve_device
+from hymo.training.device import compute_dtype, resolve_device
 from hymo.training.health import Recorder, endpoint
 from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
@@ -104,10 +104,12 @@ def open_run(
             resuming = _check_folder(folder, config, extend)
             if not resuming:
                 keep_copy(tokenizer, folder)
-            sinks: list[Any] = [JsonlSink(folder), *trackers(config, folder)]
+            # Each is closed at the end, also where the next one cannot be opened.
+            sinks: list[Callback] = [held.enter_context(closing(JsonlSink(folder)))]
+            sinks += [held.enter_context(closing(sink)) for sink in trackers(config, folder)]
             if config.run.alert is not None:
-                sinks.append(Alerts(config.run.alert, config.run.name))
-            every[:] = [*(held.enter_context(closing(sink)) for sink in sinks), *callbacks]
+                sinks.append(held.enter_context(closing(Alerts(config.run.alert, config.run.name))))
+            every[:] = [*sinks, *callbacks]
             return resuming
 
         resuming = ranks.on_first(begin)
@@ -341,7 +343,7 @@ def resolved_kernel(config: HyMoConfig, device: torch.device) -> dict[str, str |
         UsageError: training.gdn_kernel names one that cannot run here.
     """
     model, training = config.model, config.training
-    values = torch.empty(1, device=device, dtype=getattr(torch, training.param_dtype))
+    values = torch.empty(1, device=device, dtype=compute_dtype(config, device))
     values = values.expand(1, training.seq_len, 1, model.gdn_headdim)
     implementation = choose(training.gdn_kernel, values, model.gdn_d_state)
     return {"operation": model.gdn_recurrence, "implementation": implementation, SWITCH: os.environ.get(SWITCH)}

@@ -16,7 +16,7 @@ from typing import Any
 
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
-from hymo.core.load import dump_config
+from hymo.core.load import derive_config, dump_config
 from hymo.core.yaml12 import parse
 
 _MODULES = {"tensorboard": "tensorboard", "trackio": "trackio", "wandb": "wandb"}
@@ -87,7 +87,8 @@ class _Service(_Tracker):
     def __init__(self, name: str, config: HyMoConfig) -> None:
         super().__init__(name)
         self._module = importlib.import_module(_MODULES[name])
-        settings, _ = parse(dump_config(config), "config")
+        # An alert's address may be a secret, and these settings leave the machine.
+        settings, _ = parse(dump_config(derive_config(config, run={"alert": None})), "config")
         # The same run under the same name when it is resumed.
         options: dict[str, Any] = {"project": "hymo", "name": config.run.name, "config": settings, "resume": "allow"}
         if name == "wandb":

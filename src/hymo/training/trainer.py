@@ -340,7 +340,7 @@ class Trainer:
         batch = self.spikes.batch_of(at - 1)
         self._saves(wait=True)
         most = self.config.training.max_skipped_steps
-        why = "nothing was saved yet" if self._saved_step == 0 else ""
+        why = "nothing was saved yet" if self._saved_step == 0 else self._too_little_data_without(batch)
         if self._rewinds >= most and not why:
             why = f"{most} rewinds to step {self._saved_step} did not help (training.max_skipped_steps)"
         self._event("spike", step=at, loss=loss, limit=limit, **({"kept": why} if why else {}))
@@ -348,10 +348,18 @@ class Trainer:
             return False
         self.resume(self.checkpointer.folder)
         self.spikes.leave_out(batch)
-        self.loader.require_steps(self.config.total_steps + len(self.spikes.left_out))
         self._rewinds += 1
         self._event("rewind", step=self.step, tokens=self.tokens, spike=at, batch=batch, ranks=self.ranks.size)
         return True
+
+    def _too_little_data_without(self, batch: int) -> str:
+        """Why the data do not last to the end without one more batch, or an empty string."""
+        if self.loader is not None:
+            try:
+                self.loader.require_steps(self.config.total_steps + len({*self.spikes.left_out, batch}))
+            except UsageError as error:
+                return str(error)
+        return ""
 
     def _mtp_scale(self) -> float:
         """Factor on the prediction weights: 1, then linearly to 0 over the last mtp_anneal_frac of the steps."""

@@ -7,6 +7,7 @@ with `training.verdict_gate` a run that fails saves and ends, and can be taken u
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hymo.core.config import HyMoConfig
+from hymo.core.errors import UsageError
 from hymo.core.planner import plan
 from hymo.training.metrics import EVENTS, Record, read_jsonl, read_metrics
 from hymo.training.spikes import Spikes
@@ -164,7 +166,8 @@ def _speed(config: HyMoConfig, train: Sequence[Record], device: str | None, rank
         return Finding("speed", None, "no throughput was recorded")
     rate, planned = statistics.median(rates), None
     if device is not None:
-        planned = plan(config, device, ranks).throughput
+        with contextlib.suppress(UsageError):  # a plan that says it cannot fit, of a run that does
+            planned = plan(config, device, ranks).throughput
     if planned is None:
         return Finding("speed", None, f"{rate:,.0f} tokens per second, no plan for this device")
     share = rate / planned.tokens_per_second
