@@ -119,6 +119,15 @@ def test_a_checkpoint_that_reads_back_differently(
     assert "read back differs from what was saved" in told["checkpoint"][1]
 
 
+def test_a_reader_that_does_nothing_is_found(
+    small: HyMoConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Trainer, "resume", lambda self, path: None)
+    code, told = run(small, capsys)
+    assert code == 1
+    assert (told["checkpoint"][0], "read back differs" in told["checkpoint"][1]) == ("FAIL", True)
+
+
 def test_a_wrong_number_of_ranks(small: HyMoConfig, capsys: pytest.CaptureFixture[str]) -> None:
     code, told = run(small, capsys, "--ranks", "3")
     assert code == 1

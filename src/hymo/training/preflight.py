@@ -30,8 +30,8 @@ from hymo.core.memory import training_memory
 from hymo.core.planner import USABLE_MEMORY, plan
 from hymo.data import verify_dataset
 from hymo.training.checkpointer import Checkpointer
-from hymo.training.device import resolve_device
-from hymo.training.doctor import bfloat16, compilation
+from hymo.training.device import resolve_device, without_effect
+from hymo.training.doctor import compilation
 from hymo.training.out_of_memory import advice
 from hymo.training.ranks import ALONE, Ranks, open_ranks
 from hymo.training.run import resolved_kernel, run_folder, run_inputs
@@ -222,11 +222,9 @@ def _packages(config: HyMoConfig) -> str:
         compiles = compilation()
         if config.training.torch_compile_gdn and not compiles.on:
             raise UsageError(f"training.torch_compile_gdn: {compiles.reason}, or set it to false.")
-        precision = bfloat16()
-        if config.training.param_dtype == "bfloat16" and not precision.on:
-            raise UsageError(f"training.param_dtype: {precision.reason}. Set it to float32.")
-    sinks = f", {', '.join(config.run.track)}" if config.run.track else ""
-    return f"torch {torch.__version__}, recurrence {kernel}{sinks}"
+    parts = [f"torch {torch.__version__}", f"recurrence {kernel}", *config.run.track]
+    parts += [f"{name}: {why}" for name, why in without_effect(config, device, launched_ranks()).items()]
+    return ", ".join(parts)
 
 
 def _memory(config: HyMoConfig, size: int) -> str:
@@ -338,6 +336,10 @@ def _checkpoint(config: HyMoConfig, ranks: Ranks, trainer: Trainer, place: Path)
         raise CheckpointError(f"{place.parent}: a checkpoint cannot be saved ({'' if result is None else result.error})"
                               ". Set run.output_dir elsewhere, or repair the file system.")  # fmt: skip
     saved = _flat(trainer.state(), copy=True)
+    with torch.no_grad():  # so that a reader which does nothing is seen
+        for value in _flat(trainer.state()).values():
+            if value.is_floating_point():
+                value.fill_(torch.nan)
     began = time.perf_counter()
     trainer.resume(place)
     read = time.perf_counter() - began
