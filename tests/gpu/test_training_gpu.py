@@ -37,7 +37,7 @@ def batches(rows: int, length: int, seed: int = 0) -> Iterator[dict[str, Any]]:
     while True:
         starts = rng.integers(0, len(text) - length - 1, rows)
         tokens = np.stack([text[start : start + length + 1] for start in starts]).astype(np.int64)
-        inside = rng.integers(1, rows * (length + 1), rng.integers(0, 4 * rows))
+        inside = rng.integers(1, rows * (length + 1), rng.integers(0, 60 * rows))
         bounds = np.unique(np.concatenate([np.arange(rows + 1) * (length + 1), inside]))
         yield {"tokens": tokens, "cu_seqlens": bounds.astype(np.int32)}
 
