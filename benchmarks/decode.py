@@ -11,6 +11,7 @@ from pathlib import Path
 
 from environment import environment
 from hymo.inference.bench import bench_decode
+from hymo.inference.request import Drafts
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--drafts", nargs="+", default=["0"], help="depths, or auto")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    drafts = [depth if depth == "auto" else int(depth) for depth in arguments.drafts]
+    drafts: list[Drafts] = ["auto" if depth == "auto" else int(depth) for depth in arguments.drafts]
     rows = []
     for target in arguments.targets:
         found = bench_decode(
@@ -34,7 +35,7 @@ def main() -> None:
             arguments.batch,
             arguments.context,
             arguments.new_tokens,
-            drafts,  # type: ignore[arg-type]
+            drafts,
         )
         rows += [row.to_dict() for row in found]
         for row in found:

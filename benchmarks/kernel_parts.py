@@ -202,10 +202,11 @@ def _block_rows(rule: str, batch: int) -> Rows:
     x = torch.randn(batch, 1, config.dim, device="cuda")
     state = torch.randn(batch, config.gdn_n_heads, config.gdn_d_state, config.gdn_headdim, device="cuda")
     window = torch.randn(batch, config.gdn_d_conv - 1, config.gdn_d_inner, device="cuda")
-    rotation = tuple(t.cuda() for t in RotaryEmbedding(config.gdn_d_state, 64, 1e4)(torch.full((batch, 1), 9), 9))
+    cos, sin = RotaryEmbedding(config.gdn_d_state, 64, 1e4)(torch.full((batch, 1), 9), 9)
+    rotation = cos.cuda(), sin.cuda()
 
     def run(kernel: str, dtype: torch.dtype) -> Tensor:
-        context = SequenceContext(rotation, rotation, kernel=kernel)  # type: ignore[arg-type]
+        context = SequenceContext(rotation, rotation, kernel=kernel)
         cache = GDNCache(state.to(torch.promote_types(dtype, torch.float32)), window.to(dtype))
         out: Tensor = block(x.to(dtype), context, cache)
         return out

@@ -27,6 +27,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,6 +74,10 @@ def require(what: str, action: Callable[[], Any]) -> Any:
         raise MissingError(what, error.strerror or str(error)) from None
     except ValueError as error:  # limits above the hard one
         raise MissingError(what, str(error)) from None
+
+
+def _unshare(flag: int) -> int:
+    return _checked(_LIBC.unshare(ctypes.c_int(flag)))
 
 
 def _checked(result: int) -> int:
@@ -270,7 +275,7 @@ def _build(request: dict[str, Any], launcher: int, out: int, err: int, status: i
     _die_with_parent(launcher)
     root = os.geteuid() == 0
     for name, flag in _NAMESPACES:
-        require(f"{name} namespace", lambda flag=flag: _checked(_LIBC.unshare(ctypes.c_int(flag))))  # type: ignore[misc]
+        require(f"{name} namespace", partial(_unshare, flag))
         if name == "user":
             os.write(asked, b"1")
             if not os.read(mapped, 1):
@@ -312,10 +317,10 @@ def _build_view(request: dict[str, Any], sources: list[tuple[str, int | str]]) -
     require("file system in memory", lambda: _mount("tmpfs", "/tmp", "tmpfs", _MS_NOSUID, "mode=755,size=64m"))
     os.chdir("/tmp")
     for path, source in sources:
-        require("view of the interpreter", lambda path=path, source=source: _show(path, source))  # type: ignore[misc]
+        require("view of the interpreter", partial(_show, path, source))
     for path in request["hidden"]:
         if os.path.isdir(path[1:]):
-            require("view of the interpreter", lambda path=path: _mount("tmpfs", path[1:], "tmpfs", quiet | _MS_RDONLY))  # type: ignore[misc]
+            require("view of the interpreter", partial(_mount, "tmpfs", path[1:], "tmpfs", quiet | _MS_RDONLY))
     for name, text in request["files"].items():
         file = Path(CODE[1:], name)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -420,9 +425,9 @@ def _limit(limits: dict[str, Any]) -> None:
         "pending signals and timers": (resource.RLIMIT_SIGPENDING, 256),
     }
     for name, (kind, value) in values.items():
-        hard = require(f"limit of {name}", lambda kind=kind: resource.getrlimit(kind))[1]  # type: ignore[misc]
+        hard = require(f"limit of {name}", partial(resource.getrlimit, kind))[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        require(f"limit of {name}", lambda kind=kind, value=value: resource.setrlimit(kind, (value, value)))  # type: ignore[misc]
+        require(f"limit of {name}", partial(resource.setrlimit, kind, (value, value)))
         if resource.getrlimit(kind) != (value, value):
             raise MissingError(f"limit of {name}", "it was set and does not show")
 

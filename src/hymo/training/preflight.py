@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def preflight(
             try:
                 checks.ranks = held.enter_context(open_ranks(config))
             except HymoError as error:
-                checks.add("all-reduce", lambda error=error: _fail(error))  # type: ignore[misc]
+                checks.add("all-reduce", partial(_fail, error))
                 return list(checks.done.values())
         _check(config, wanted, checks, without_model=quick or (size > 1 and not checks.done["ranks"].ok))
     return list(checks.done.values())

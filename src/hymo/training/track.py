@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def require_trackers(names: Iterable[str]) -> None:
             raise UsageError(f"run.track: {name} is not installed. Install it with `pip install 'hymo[track]'`.")
 
 
-class _Tracker:
+class _Tracker(ABC):
     """One service. `_log` and `_close` are called with what is finite; the first failure ends its part in the run."""
 
     def __init__(self, name: str) -> None:
@@ -46,17 +47,20 @@ class _Tracker:
         self._try(lambda: self._log(int(record["step"]), {k: v for k, v in values.items() if math.isfinite(v)}))
 
     def on_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Events stay in the run's own files."""
+        """Nothing: events stay in the run's own files."""
+        del kind, fields
 
     def close(self) -> None:
         """Send what is left."""
         self._try(self._close)
 
+    @abstractmethod
     def _log(self, step: int, values: Mapping[str, float]) -> None:
-        raise NotImplementedError
+        """Send the numbers of one step."""
 
+    @abstractmethod
     def _close(self) -> None:
-        raise NotImplementedError
+        """Send what is left and let go."""
 
     def _try(self, work: Any) -> None:
         if self._failed:
