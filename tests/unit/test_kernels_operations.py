@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hymo.core.errors import UsageError
-from hymo.kernels import cross_entropy, document_attention, grouped_linear, linear_cross_entropy, short_conv
+from hymo.kernels import arguments, cross_entropy, document_attention, grouped_linear, linear_cross_entropy, short_conv
 from hymo.kernels.attention import aligned_attention
 
 
@@ -307,3 +307,29 @@ def test_aligned_attention_is_causal_from_the_end(new: int, total: int) -> None:
                 seen = total - new + t + 1
                 weights = torch.softmax(0.3 * k[row, :seen, head // 2] @ q[row, t, head], 0)
                 torch.testing.assert_close(got[row, t, head], weights @ v[row, :seen, head // 2])
+
+
+def test_boundaries_of_a_pass_without_gradients_reach_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluation runs in inference mode, whose tensors count no changes. The copy to the device is simulated."""
+    copies: list[Tensor] = []
+
+    def copy(x: Tensor, device: torch.device) -> Tensor:
+        copies.append(x.clone())
+        return copies[-1]
+
+    monkeypatch.setattr(arguments, "on_device", copy)
+    cuda = torch.device("cuda")
+    with torch.inference_mode():
+        bounds = torch.tensor([0, 3, 7])
+        moved = arguments.boundaries_on(bounds, cuda)
+        assert moved.tolist() == [0, 3, 7]
+        assert not arguments._new(moved)  # checked on the host: no kernel reads it back
+        bounds[1] = 5
+        assert arguments.boundaries_on(bounds, cuda).tolist() == [0, 5, 7]
+        strange = torch.tensor([0, 9, 7])
+        assert arguments._new(strange)
+        assert arguments._new(strange)  # it may have changed since
+    counted = torch.tensor([0, 4, 7])
+    assert arguments.boundaries_on(counted, cuda).tolist() == [0, 4, 7]
+    counted[1] = 2
+    assert arguments.boundaries_on(counted, cuda).tolist() == [0, 2, 7]

@@ -74,17 +74,18 @@ def on_device(x: Tensor, device: torch.device) -> Tensor:
 def boundaries_on(cu_seqlens: Tensor, device: torch.device) -> Tensor:
     """Boundaries that `check_cu_seqlens` has passed on the host, as int32 on a device: kernels there trust them.
 
-    They are copied once, whoever asks.
+    They are copied once, whoever asks; inference tensors each time, because they do not count their changes.
     """
     if device.type != "cuda" or cu_seqlens.is_cuda:
         return cu_seqlens
-    key, version = id(cu_seqlens), int(cu_seqlens._version)
+    key, version = id(cu_seqlens), _version(cu_seqlens)
     known = _boundaries.get(key)
     if known is not None and known[0]() is cu_seqlens and known[1] == version and known[2].device == device:
         return known[2]
     moved = on_device(cu_seqlens.to(torch.int32), device)
-    _new(moved)
-    _boundaries[key] = weakref.ref(cu_seqlens, lambda _: _boundaries.pop(key, None)), version, moved
+    _trust(moved)
+    if version is not None:
+        _boundaries[key] = weakref.ref(cu_seqlens, lambda _: _boundaries.pop(key, None)), version, moved
     return moved
 
 
@@ -98,17 +99,27 @@ def with_empty_documents(cu_seqlens: Tensor, fewest: int = 64) -> Tensor:
     return torch.cat((cu_seqlens, cu_seqlens[-1:].expand(missing)))
 
 
-_checked: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+_checked: dict[int, tuple[weakref.ref[Tensor], int | None]] = {}
+
+
+def _version(x: Tensor) -> int | None:
+    """How often the contents changed, None for an inference tensor, which does not count."""
+    return None if x.is_inference() else int(x._version)
+
+
+def _trust(x: Tensor) -> None:
+    """Take the present contents as checked. An inference tensor must be one that nobody else changes."""
+    key = id(x)
+    _checked[key] = weakref.ref(x, lambda _: _checked.pop(key, None)), _version(x)
 
 
 def _new(x: Tensor) -> bool:
     """Whether this tensor has not been seen with its present contents. Keyed by identity: == of tensors is no bool."""
     seen = _checked.get(id(x))
-    version = int(x._version)
-    if seen is not None and seen[0]() is x and seen[1] == version:
+    if seen is not None and seen[0]() is x and seen[1] == _version(x):
         return False
-    key = id(x)
-    _checked[key] = weakref.ref(x, lambda _: _checked.pop(key, None)), version
+    if not x.is_inference():  # else nobody would notice its next change
+        _trust(x)
     return True
 
 
