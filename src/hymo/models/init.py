@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +32,8 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     Embedding N(0, init_std^2); router N(0, router_init_std^2); matrices and convolutions uniform in +-1/sqrt(fan in),
     PyTorch's default; residual outputs times 1/sqrt(2 n_layers); norms and scales 1; decays as the block says.
     """
-    for name, parameter in model.named_parameters():
-        _fill(name, parameter, config, seed)
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:  # a generator draws on one core
+        deque(pool.map(lambda item: _fill(*item, config, seed), model.named_parameters()), maxlen=0)
     for module in model.modules():
         if isinstance(module, GatedDeltaNetBlock):
             module.reset_decay()
@@ -38,6 +41,7 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
             module.reset_buffers()
 
 
+@torch.no_grad()
 def _fill(name: str, parameter: Tensor, config: ModelConfig, seed: int) -> None:
     if name.endswith(("A_log", "dt_bias")):
         return
