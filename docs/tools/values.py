@@ -149,7 +149,7 @@ def facts() -> dict[str, str]:
     for level in ("none", "selective", "full"):
         found[f"memory.{level}"] = size(training_memory(flagship, 1, None, level, on_gpu=True).total)
     for gpus in (1, 4):
-        items = training_memory(flagship, gpus)
+        items = training_memory(flagship, gpus, on_gpu=True)
         found[f"states.{gpus}"] = size(items.masters + items.gradients + items.normuon + items.adamw)
     made = plan(flagship, "h200", 1, None, None)
     assert made.throughput is not None

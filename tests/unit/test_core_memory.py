@@ -41,13 +41,13 @@ def saved_bytes(config: HyMoConfig, micro_batch: int) -> int:
 )
 def test_activations_are_within_fifteen_per_cent_of_what_autograd_keeps(changes: dict[str, Any]) -> None:
     config = derive_config(load_config("hymo_demo"), model=changes, training={"seq_len": 512})
-    estimate = training_memory(config, micro_batch=2, level="none")
+    estimate = training_memory(config, micro_batch=2, level="none", on_gpu=False)
     assert estimate.activations + estimate.logits == pytest.approx(saved_bytes(config, 2), rel=0.15)
 
 
 def test_states_follow_from_the_parameters() -> None:
     config = load_config("hymo_750m")
-    sizes, memory = optimizer_sizes(config), training_memory(config)
+    sizes, memory = optimizer_sizes(config), training_memory(config, on_gpu=False)
     # Matrices of GDN, MLA and the prediction heads; everything else is AdamW's.
     gdn = 2 * 896 * 1280 + 3 * 1280 * 1280 + 896 * 896
     mla = 224 * 896 + 2048 * 224 + 160 * 896 + 896 * 128 + 896 * 2048
@@ -74,23 +74,29 @@ def test_partitions_move_the_states() -> None:
 
 def test_shards_split_all_but_the_compute_copy() -> None:
     config = load_config("hymo_750m")
-    one, four = training_memory(config, 1), training_memory(config, 4)
+    one, four = training_memory(config, 1, on_gpu=False), training_memory(config, 4, on_gpu=False)
     assert four.masters == one.masters // 4
     assert four.weights == one.weights
     replicated = derive_config(config, training={"dp_replicate": 2})
-    assert training_memory(replicated, 4).masters == one.masters // 2
+    assert training_memory(replicated, 4, on_gpu=False).masters == one.masters // 2
 
 
 def test_fp32_needs_no_second_copy_on_one_rank() -> None:
     config = load_config("hymo_demo")
-    assert training_memory(config).weights == 0
-    assert training_memory(config, 2).weights == training_memory(config).masters  # gathered from the slices
+    assert training_memory(config, on_gpu=False).weights == 0
+    assert (
+        training_memory(config, 2, on_gpu=False).weights == training_memory(config, on_gpu=False).masters
+    )  # gathered from the slices
     copies = derive_config(config, training={"dp_replicate": 2})
-    assert training_memory(copies, 2).weights == training_memory(config).masters  # a copy, where the slice is all
+    assert (
+        training_memory(copies, 2, on_gpu=False).weights == training_memory(config, on_gpu=False).masters
+    )  # a copy, where the slice is all
 
 
 def test_checkpointing_saves_memory_in_order() -> None:
-    none, selective, full = (training_memory(load_config("hymo_750m"), level=level).activations for level in LEVELS)
+    none, selective, full = (
+        training_memory(load_config("hymo_750m"), level=level, on_gpu=False).activations for level in LEVELS
+    )
     assert none > selective > full
 
 
@@ -98,7 +104,7 @@ def test_large_vocabularies_never_hold_all_logits() -> None:
     config = load_config("hymo_750m")
     tokens = 4 * 4096
     heads = 3 * 4 * 896 * (64_256 + tokens)  # fp32 gradients of weight and hidden vectors
-    assert training_memory(config).logits == heads + 16 * LOGIT_CHUNK_ELEMENTS < 4 * tokens * 64_256
+    assert training_memory(config, on_gpu=False).logits == heads + 16 * LOGIT_CHUNK_ELEMENTS < 4 * tokens * 64_256
 
 
 @pytest.mark.parametrize("shared", [0, 1, 2, 3])

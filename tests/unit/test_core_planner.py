@@ -183,7 +183,7 @@ def test_a_cpu_has_no_throughput_estimate() -> None:
 
 def test_checkpoint_disk() -> None:
     result = plan(FLAGSHIP)
-    states = training_memory(FLAGSHIP)
+    states = training_memory(FLAGSHIP, on_gpu=True)
     assert result.checkpoint_bytes == states.masters + states.normuon + states.adamw
     assert result.checkpoint_disk_bytes == 5 * result.checkpoint_bytes  # two, best, stable, being written
     fewer = derive_config(FLAGSHIP, training={"keep_best": False})

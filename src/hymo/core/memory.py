@@ -93,7 +93,7 @@ def training_memory(
     micro_batch: int | None = None,
     level: Level | None = None,
     *,
-    on_gpu: bool = False,
+    on_gpu: bool,
     kept: float = MEASURED.kept,
 ) -> TrainingMemory:
     """Estimate the bytes that one rank occupies.
@@ -137,7 +137,7 @@ def _compute_bytes(config: HyMoConfig) -> int:
     return 2 if config.training.param_dtype == "bfloat16" else _FP32
 
 
-def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool = False) -> int:
+def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool) -> int:
     """Bytes per token kept for the backward pass, nothing compiled.
 
     Every block's own, or block inputs and the largest block while recomputed.
@@ -187,9 +187,13 @@ def _mla(model: ModelConfig, width: int) -> int:
 
 
 def _gdn(model: ModelConfig, width: int, kernel: str) -> int:
-    """Norm, taps of the convolution, projections, gates and gated output, and what the recurrence keeps."""
+    """Norm, taps of the convolution, projections, gates and gated output, and what the recurrence keeps.
+
+    The Triton kernel of the convolution keeps its input alone, once.
+    """
     inner, heads, keys = model.gdn_d_inner, model.gdn_n_heads, model.gdn_n_heads * model.gdn_d_state
-    numbers = 2 * model.dim + inner * (model.gdn_d_conv + 2) + 2 * keys + 3 * inner
+    convolution = 2 if kernel == "triton" else model.gdn_d_conv + 2
+    numbers = 2 * model.dim + inner * convolution + 2 * keys + 3 * inner
     if model.gdn_gate != "none":
         numbers += inner
     return width * numbers + 4 * _FP32 * heads + _recurrence(model, kernel)

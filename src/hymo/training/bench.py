@@ -157,7 +157,7 @@ def bench_training(
         flops_per_token=flops,
         mfu=rate * flops / hardware.peak / ranks.size if hardware is not None and hardware.peak else None,
         peak_gib=torch.cuda.max_memory_allocated() / 2**30 if cuda else None,
-        planned_gib=training_memory(config, ranks.size).total / 2**30,
+        planned_gib=training_memory(config, ranks.size, on_gpu=cuda).total / 2**30,
         loss_first=first,
         loss_last=last,
     )

@@ -34,7 +34,7 @@ def memory_explained(config: HyMoConfig, device: torch.device) -> Iterator[None]
         ) from error
 
 
-def explain(config: HyMoConfig, on_gpu: bool = False) -> str:
+def explain(config: HyMoConfig, on_gpu: bool) -> str:
     """What the plan needs on one device, largest first, and which setting to lower."""
     planned = asdict(training_memory(config, launched_ranks(), on_gpu=on_gpu))
     items = sorted(planned.items(), key=lambda item: -item[1])

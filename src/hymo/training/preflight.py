@@ -187,7 +187,7 @@ def _device(config: HyMoConfig) -> str:
         return f"{device}, {torch.get_num_threads()} threads"
     facts = torch.cuda.get_device_properties(device)
     free, total = torch.cuda.mem_get_info(device)
-    needed = training_memory(config, launched_ranks()).total
+    needed = training_memory(config, launched_ranks(), on_gpu=True).total
     if free < min(needed, USABLE_MEMORY * total):
         raise UsageError(
             f"{device}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, the run needs {needed / 2**30:.1f}. "
@@ -231,7 +231,7 @@ def _packages(config: HyMoConfig) -> str:
 def _memory(config: HyMoConfig, size: int) -> str:
     """The plan against what the device has; on a CPU, what is free against all ranks of this machine."""
     device = resolve_device(config.run.device)
-    needed = training_memory(config, size).total
+    needed = training_memory(config, size, on_gpu=device.type == "cuda").total
     if device.type == "cuda":
         usable = int(USABLE_MEMORY * torch.cuda.mem_get_info(device)[1])
     else:
