@@ -132,6 +132,15 @@ def test_health_and_metrics_of_a_run(small: HyMoConfig) -> None:
     assert all(s.labels["run"] == "small" for family in families.values() for s in family.samples)
 
 
+def test_a_port_in_use_is_told_before_anything_is_written(small: HyMoConfig) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = derive_config(small, run={"health_port": port})
+        with pytest.raises(UsageError, match=rf"run\.health_port: nobody can listen on .*:{port}"), open_run(config):
+            pass
+    assert not run_folder(config).exists()
+
+
 def test_the_endpoint_tells_that_a_rank_stands_still(tmp_path: Path) -> None:
     recorder = Recorder()
     recorder.on_metrics({"step": 1, "tokens": 5, "split": "train", "train/loss": float("nan"), "name": "x"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,6 +88,24 @@ def _escaped(text: str) -> str:
 
 
 @contextmanager
+def _explained(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"run.health_port: nobody can listen on {host}:{port} ({error}). Choose another port, or null."
+        ) from None
+
+
+def require_port(host: str, port: int) -> None:
+    """Raise UsageError if nobody could listen there now: asked before anything is built or written."""
+    with _explained(host, port), socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        tried.bind((host, port))
+        tried.listen()
+
+
+@contextmanager
 def endpoint(
     host: str, port: int, facts: Callable[[], dict[str, Any]], recorder: Recorder, labels: Mapping[str, str]
 ) -> Iterator[int]:
@@ -127,12 +146,8 @@ def endpoint(
         def log_message(self, format: str, *args: Any) -> None:
             """Who asks is no news."""
 
-    try:
+    with _explained(host, port):
         server = ThreadingHTTPServer((host, port), Handler)
-    except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"run.health_port: nobody can listen on {host}:{port} ({error}). Choose another port, or null."
-        ) from None
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="health", daemon=True)
     thread.start()

@@ -43,7 +43,7 @@ from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.training.alerts import Alerts
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.device import compute_dtype, resolve_device
-from hymo.training.health import Recorder, endpoint
+from hymo.training.health import Recorder, endpoint, require_port
 from hymo.training.heartbeat import heartbeat
 from hymo.training.lock import claimed
 from hymo.training.metrics import METRICS, Callback, JsonlSink, read_jsonl
@@ -94,6 +94,9 @@ def open_run(
     folder, cfg = run_folder(config), config.training
     parts: dict[str, Any] = {}
     ranks.everywhere(lambda: parts.update(run_inputs(config, folder)))
+    port = None if config.run.health_port is None else config.run.health_port + local_rank()
+    if port is not None:
+        ranks.everywhere(lambda: require_port(config.run.health_host, port))
     tokenizer, loader = parts["tokenizer"], parts["loader"]
     every: list[Callback] = []
     with ExitStack() as held:
@@ -136,7 +139,7 @@ def open_run(
             if resuming:
                 trainer.resume(folder)
             ranks.on_first(lambda: _record(config, folder, trainer))
-            with _signs_of_life(config, folder, trainer, ranks):
+            with _signs_of_life(config, folder, trainer, ranks, port):
                 yield trainer
         except (Exception, KeyboardInterrupt) as error:
             for callback in every:
@@ -145,7 +148,9 @@ def open_run(
 
 
 @contextmanager
-def _signs_of_life(config: HyMoConfig, folder: Path, trainer: Trainer, ranks: Ranks) -> Iterator[None]:
+def _signs_of_life(
+    config: HyMoConfig, folder: Path, trainer: Trainer, ranks: Ranks, port: int | None
+) -> Iterator[None]:
     """Heartbeat, watchdog and endpoint of this rank."""
     cfg = config.training
 
@@ -174,10 +179,9 @@ def _signs_of_life(config: HyMoConfig, folder: Path, trainer: Trainer, ranks: Ra
         if ranks.watch is not None:
             ranks.watch.last_words = last_words
             held.callback(setattr, ranks.watch, "last_words", lambda first: None)
-        if config.run.health_port is not None:
+        if port is not None:
             recorder = Recorder()
             trainer.callbacks.append(recorder)
-            port = config.run.health_port + local_rank()
             labels = {"run": config.run.name, "rank": str(ranks.rank)}
             held.enter_context(endpoint(config.run.health_host, port, pulse.facts, recorder, labels))
         yield
