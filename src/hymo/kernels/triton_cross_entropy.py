@@ -7,27 +7,35 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hymo.kernels.triton_common import LOG2E
+from hymo.kernels.triton_common import INTERPRETED, LOG2E
 
 COLUMNS, WARPS = 2048, 8
 """Columns of a row that a program takes at a time, and its warps."""
+COARSE = True
+"""Whether logits of 16 bits take the device's instruction for tanh."""
 BOUNDED = 64.0
 """Largest softcap whose exponentials can be summed without taking their maximum off first: V e^64 fits fp32."""
 
 
 @triton.jit
-def _bend(x, steepness):
-    """tanh(x / c) for a steepness of 2 log2(e) / c, by one exponential and one reciprocal root.
+def _bend(x, COARSE: tl.constexpr):
+    """tanh(x), by one exponential and one reciprocal root: off by 2e-7 at most, as much as fp32 rounds by.
 
-    The device has an instruction for tanh, but it keeps 11 bits only. This is off by 2e-7 at most, as much as the
-    capped logits are rounded by; an exponential that overflows gives the limit 1.
+    An exponential that overflows gives the limit 1. Coarse, for logits that were rounded to 8 or 11 bits: the device's
+    instruction, which keeps 11. Exponentials, roots and this one share a unit that is what the kernel waits for.
     """
-    root = tl.rsqrt(1.0 + tl.exp2(x * steepness))
-    return 1.0 - 2.0 * root * root
+    if COARSE:
+        bent = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        root = tl.rsqrt(1.0 + tl.exp2(x * (2.0 * LOG2E)))
+        bent = 1.0 - 2.0 * root * root
+    return bent
 
 
 @triton.jit
-def _load(logits, places, vocabulary, softcap, steepness, CAPPED: tl.constexpr, MASKED: tl.constexpr):
+def _load(
+    logits, places, vocabulary, softcap, inverse, CAPPED: tl.constexpr, COARSE: tl.constexpr, MASKED: tl.constexpr
+):
     """Capped logits of a block in fp32 and the slope of the cap; -inf beyond the vocabulary."""
     if MASKED:
         x = tl.load(logits + places, mask=places < vocabulary, other=float("-inf")).to(tl.float32)
@@ -35,7 +43,7 @@ def _load(logits, places, vocabulary, softcap, steepness, CAPPED: tl.constexpr, 
         x = tl.load(logits + places).to(tl.float32)
     slope = 1.0
     if CAPPED:
-        bent = _bend(x, steepness)
+        bent = _bend(x * inverse, COARSE)
         slope = 1.0 - bent * bent
         x = softcap * bent
         if MASKED:
@@ -58,7 +66,7 @@ def _sum(total, peak, x, BOUNDED: tl.constexpr):
 @triton.jit
 def softcap_cross_entropy(
     logits, targets, losses, softcap, vocabulary, row_stride, ignored,
-    BLOCK: tl.constexpr, CAPPED: tl.constexpr, BOUNDED: tl.constexpr, GRADIENT: tl.constexpr,
+    BLOCK: tl.constexpr, CAPPED: tl.constexpr, COARSE: tl.constexpr, BOUNDED: tl.constexpr, GRADIENT: tl.constexpr,
 ):  # fmt: skip
     """One row of logits per program: its loss, and in place of its logits their gradient.
 
@@ -83,28 +91,28 @@ def softcap_cross_entropy(
         hit = tl.load(logits + target, mask=known, other=float("nan")).to(tl.float32)
         peak = float("-inf")
         total = tl.zeros((BLOCK,), tl.float32)
-        steepness = 2.0 * LOG2E / softcap if CAPPED else 0.0
+        inverse = 1.0 / softcap if CAPPED else 0.0
         for start in range(0, whole, BLOCK):
-            x, _ = _load(logits, start + columns, vocabulary, softcap, steepness, CAPPED, False)
+            x, _ = _load(logits, start + columns, vocabulary, softcap, inverse, CAPPED, COARSE, False)
             total, peak = _sum(total, peak, x, BOUNDED)
         if whole < vocabulary:
-            x, _ = _load(logits, whole + columns, vocabulary, softcap, steepness, CAPPED, True)
+            x, _ = _load(logits, whole + columns, vocabulary, softcap, inverse, CAPPED, COARSE, True)
             total, peak = _sum(total, peak, x, BOUNDED)
         lse = tl.log(tl.sum(total, 0))
         if not BOUNDED:
             lse += peak
         if CAPPED:
-            hit = softcap * _bend(hit, steepness)
+            hit = softcap * _bend(hit * inverse, COARSE)
         tl.store(losses + row, lse - hit)
         if GRADIENT:
             for start in range(0, whole, BLOCK):
                 places = start + columns
-                x, slope = _load(logits, places, vocabulary, softcap, steepness, CAPPED, False)
+                x, slope = _load(logits, places, vocabulary, softcap, inverse, CAPPED, COARSE, False)
                 grad = (tl.exp2((x - lse) * LOG2E) - tl.where(places == target, 1.0, 0.0)) * slope
                 tl.store(logits + places, grad.to(logits.dtype.element_ty))
             if whole < vocabulary:
                 places = whole + columns
-                x, slope = _load(logits, places, vocabulary, softcap, steepness, CAPPED, True)
+                x, slope = _load(logits, places, vocabulary, softcap, inverse, CAPPED, COARSE, True)
                 grad = (tl.exp2((x - lse) * LOG2E) - tl.where(places == target, 1.0, 0.0)) * slope
                 tl.store(logits + places, grad.to(logits.dtype.element_ty), mask=places < vocabulary)
 
@@ -117,8 +125,10 @@ def cross_entropy_in_place(logits: Tensor, targets: Tensor, softcap: float, igno
     rows, vocabulary = logits.shape
     losses = logits.new_empty((rows,), dtype=torch.float32)
     block = min(COLUMNS, triton.next_power_of_2(vocabulary))
+    coarse = COARSE and logits.element_size() < 4 and not INTERPRETED.value
     softcap_cross_entropy[(rows,)](
         logits, targets, losses, softcap, vocabulary, logits.stride(0), ignored,
-        BLOCK=block, CAPPED=softcap > 0, BOUNDED=0 < softcap <= BOUNDED, GRADIENT=gradient, num_warps=WARPS,
+        BLOCK=block, CAPPED=softcap > 0, COARSE=coarse, BOUNDED=0 < softcap <= BOUNDED, GRADIENT=gradient,
+        num_warps=WARPS,
     )  # fmt: skip
     return losses
