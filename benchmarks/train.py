@@ -75,7 +75,7 @@ def main() -> None:
         print(
             f"{name}: {row['tok_per_s']:,.0f} tok/s, {row['ms_per_step']:,.0f} ms a step, "
             f"{row['gpus']} ranks, MFU {row['mfu'] or 0:.3f}, {row['peak_gib'] or 0:.1f} GiB, "
-            f"loss {row['loss_first']:.3f} to {row['loss_last']:.3f}, warm-up {row['warmup_seconds']:.0f} s",
+            f"loss {row['loss_first']:.3f} to {row['loss_last']:.3f}, first step {row['first_step_seconds']:.0f} s",
             flush=True,
         )
         for kind, spent in row["breakdown_ms"].items():

@@ -59,6 +59,7 @@ def train(
         ("tokens per step", f"{result.tokens_per_step:,}"),
         ("micro-batches", f"{result.micro_batches} of {result.micro_batch} x {result.seq_len:,}"),
         ("steps measured", f"{result.steps} in {result.seconds:.1f} s after {result.warmup_seconds:.1f} s of warm-up"),
+        ("first step", f"{result.first_step_seconds:.1f} s"),
         ("loss", f"{result.loss_first:.3f} to {result.loss_last:.3f}"),
     ]
     if result.mfu is not None:
@@ -67,7 +68,7 @@ def train(
         share = 100 * result.optimizer_ms / result.ms_per_step
         rows.append(("update by the optimizers", f"{result.optimizer_ms:,.1f} ms, {share:.1f} % of a step"))
     if result.peak_gib is not None:
-        rows.append(("peak memory", f"{result.peak_gib:.1f} GiB"))
+        rows.append(("peak memory", f"{result.peak_gib:.1f} GiB, planned {result.planned_gib:.1f}"))
     where = result.device if result.gpus == 1 else f"{result.gpus} x {result.device}"
     print_table(f"{result.config} on {where}", ("item", "value"), rows)
     if result.breakdown_ms:

@@ -68,6 +68,8 @@ class StepTiming:
     seconds: float
     warmup_steps: int
     warmup_seconds: float
+    first_step_seconds: float
+    """Compilation included; short where the compiler's cache is warm."""
     ms_per_step: float
     tok_per_s: float
     flops_per_token: float
@@ -117,6 +119,8 @@ def bench_training(
     _sync(trainer)
     began = time.perf_counter()
     first = last = _steps(trainer, 1)
+    _sync(trainer)
+    first_seconds = time.perf_counter() - began
     _steps(trainer, warmup - 1)
     warmed = time.perf_counter() - began
     if trainer.device.type == "cuda":
@@ -152,6 +156,7 @@ def bench_training(
         seconds=elapsed,
         warmup_steps=warmup,
         warmup_seconds=warmed,
+        first_step_seconds=first_seconds,
         ms_per_step=1e3 * elapsed / done,
         tok_per_s=rate,
         flops_per_token=flops,
