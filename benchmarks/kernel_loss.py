@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -90,8 +89,7 @@ def _rows(job: Job) -> Iterator[Row]:
         row["rel_err"] = errors(*outcomes)
         tools.refuse_wrong(row)
         del few, wide, outcomes, loss
-        gc.collect()
-        torch.cuda.empty_cache()
+        tools.free()
 
         def call() -> Any:
             return torch.autograd.grad(run(*leaves, targets), leaves)

@@ -45,8 +45,7 @@ class Job:
     def rows(self) -> Iterator[Row]:
         """Measure, and free what that took."""
         yield from self.measure(self)
-        gc.collect()
-        torch.cuda.empty_cache()
+        free()
 
     def row_keys(self) -> list[Key]:
         """Keys of its rows, as `key_of` gives them."""
@@ -56,6 +55,19 @@ class Job:
         """A row without its results."""
         row: Row = {"op": self.op, "impl": self.impl, "shape": dict(zip("BTHKV", self.shape, strict=True))}
         return row | {"direction": direction, "ms": None, "floor_ms": floor_ms, "rel_err": {}}
+
+
+def free() -> None:
+    """Give the device what nothing refers to: other processes work on it too."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def freed(run: Callable[[], Row]) -> Row:
+    """What a check finds, its memory given back."""
+    row = run()
+    free()
+    return row
 
 
 def key_of(row: Row) -> Key:

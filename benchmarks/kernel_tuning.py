@@ -52,7 +52,7 @@ class Tuning:
     """Tuning of all kernels in this process, from `install` on.
 
     Args:
-        limit: seconds after which no further configuration of the peer at hand is tried.
+        limit: seconds of first timings after which no further configuration of the peer at hand is tried.
         share: (i, n): only compile, and only every n-th configuration from the i-th on.
     """
 
@@ -76,7 +76,6 @@ class Tuning:
         """Forget what was chosen: another peer, or another shape."""
         for tuner in self._tuners.values():
             tuner.cache.clear()
-        self._begun = time.perf_counter()
         self._kernels = self._tried = self._untried = 0
         self._seconds = 0.0
 
@@ -100,7 +99,7 @@ class Tuning:
         self._bench = twice
         try:
             for config in configs:
-                if times and time.perf_counter() - self._begun > self._limit:
+                if times and self._seconds + time.perf_counter() - begun > self._limit:
                     break
                 times[config] = bench(config=config)
         finally:

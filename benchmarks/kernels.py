@@ -20,7 +20,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ from kernel_pool import Check, Row, inside, run_checks
 from kernel_recurrence import OPS, SHAPES
 from kernel_recurrence import jobs as recurrence_jobs
 from kernel_recurrence import parity as recurrence_parity
-from kernel_tools import Job, Key, key_of
+from kernel_tools import Job, Key, freed, key_of
 from kernel_tuning import Tuning
 
 OTHERS: dict[str, tuple[Callable[[], list[Check]], Callable[[], list[Job]]]] = {
@@ -73,7 +75,8 @@ def environment() -> dict[str, str]:
 def checks(wanted: list[str], short: bool) -> list[Check]:
     """The checks of these operations, in the order of the table."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    return [check for op in wanted for check in (recurrence_parity(op, short) if op in OPS else OTHERS[op][0]())]
+    found = [check for op in wanted for check in (recurrence_parity(op, short) if op in OPS else OTHERS[op][0]())]
+    return [replace(check, run=partial(freed, check.run)) for check in found]
 
 
 def jobs(wanted: list[str], shapes: Sequence[tuple[int, ...]], tuning: Tuning, with_peers: bool = True) -> list[Job]:
