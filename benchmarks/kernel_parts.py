@@ -1,15 +1,15 @@
-"""Rows of `benchmarks/kernels.py` for the short convolution and for the kernel of a few tokens that decoding uses."""
+"""Checks and timed rows of `benchmarks/kernels.py` for the convolution and for the few tokens of a decoding pass."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
+import kernel_tools as tools
 from hymo.core.load import derive_config, load_config
 from hymo.kernels import gated_delta, gated_linear, short_conv
 from hymo.kernels.triton_recurrence_step_op import recurrence_step
@@ -17,34 +17,15 @@ from hymo.models import GatedDeltaNetBlock
 from hymo.models.context import SequenceContext
 from hymo.models.rope import RotaryEmbedding
 from hymo.models.state import GDNCache
+from kernel_pool import Check, Row
+from kernel_tools import BYTES_PER_SECOND, Job
 
-Rows = Iterator[dict[str, Any]]
-BYTES_PER_SECOND = 4.3e12
 TAPS = 4
+CHANNELS = 1280
 
 
 def _relative(got: list[Tensor], want: list[Tensor], names: tuple[str, ...]) -> dict[str, float]:
-    return {
-        name: float((x.double() - y.double()).norm() / (y.double().norm() + 1e-30))
-        for name, x, y in zip(names, got, want, strict=True)
-    }
-
-
-def _replayed(call: Callable[[], Any]) -> float:
-    """Median milliseconds of replays of a captured graph."""
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return float(triton.testing.do_bench(graph.replay, warmup=20, rep=150, return_mode="median"))
-
-
-def _printed(row: dict[str, Any], bound: float | None = None) -> dict[str, Any]:
-    mark = "" if bound is None else "ok  " if max(row["rel_err"].values()) < bound else "BAD "
-    print(mark + json.dumps(row), flush=True)
-    return row
+    return tools.errors(dict(zip(names, got, strict=True)), dict(zip(names, want, strict=True)))
 
 
 # Short convolution
@@ -56,88 +37,122 @@ def _conv(u: Tensor, weight: Tensor, cotangent: Tensor, implementation: str, **o
     return [y.detach(), *torch.autograd.grad(y, leaves, cotangent.to(y.dtype))]
 
 
-def conv_parity() -> Rows:
+def conv_parity() -> list[Check]:
     """Lengths, taps, types, windows and packed documents against the plain form in fp64; repeats; far offsets."""
-    torch.manual_seed(0)
-    cases = [(2, length, 1280, 4, torch.bfloat16) for length in (1, 3, 60, 61, 62, 4096)]
+    cases = [(2, length, CHANNELS, 4, torch.bfloat16) for length in (1, 3, 60, 61, 62, 4096)]
     cases += [(2, 200, 130, taps, torch.float32) for taps in (2, 3, 4)] + [(1, 200, 7, 4, torch.float16)]
+    found = []
     for batch, length, channels, taps, dtype in cases:
-        u, weight = torch.randn(batch, length, channels, device="cuda"), torch.randn(channels, taps, device="cuda")
-        u, weight, cotangent = u.to(dtype), weight.to(dtype), torch.randn_like(u).to(dtype)
-        options: dict[str, Any] = {}
-        if length == 60:
-            options["window"] = torch.randn(batch, taps - 1, channels, device="cuda").to(dtype)
-        if batch == 1:
-            lengths = torch.tensor([0, 0, 1, 2, 3, 60, 61, 62, length])
-            options["cu_seqlens"] = lengths.to("cuda", torch.int32)
-        wide = {n: x.double() if n == "window" else x for n, x in options.items()}
-        want = _conv(u.double(), weight.double(), cotangent, "plain", **wide)
-        got = _conv(u, weight, cotangent, "triton", **options)
-        row = {"op": "short_conv", "case": f"B {batch} T {length} C {channels} K {taps} {dtype} {sorted(options)}"}
-        bound = 1e-5 if dtype is torch.float32 else 6e-3
-        yield _printed(row | {"rel_err": _relative(got, want, ("y", "du", "dweight")), "bound": bound}, bound)
-    u, weight = torch.randn(4, 4096, 1280, device="cuda").bfloat16(), torch.randn(1280, 4, device="cuda").bfloat16()
+        extra = ["window"] if length == 60 else ["cu_seqlens"] if batch == 1 else []
+        case = f"B {batch} T {length} C {channels} K {taps} {dtype} {extra}"
+        run = partial(_conv_row, batch, length, channels, taps, dtype, extra)
+        found.append(Check("short_conv", case, run, f"conv {channels} {taps} {dtype} {extra}"))
+    found.append(Check("short_conv", "100 repeats bitwise equal", _conv_repeats, "conv repeats"))
+    found.append(Check("short_conv", f"batch {FAR}: offsets past 2^31", _conv_far, "conv far", large=True))
+    return found
+
+
+FAR = 2**31 // (4096 * CHANNELS) + 2
+"""Sequences of 4,096 tokens whose elements a signed word cannot count."""
+
+
+def _conv_row(batch: int, length: int, channels: int, taps: int, dtype: torch.dtype, extra: list[str]) -> Row:
+    torch.manual_seed(0)
+    u, weight = torch.randn(batch, length, channels, device="cuda"), torch.randn(channels, taps, device="cuda")
+    u, weight, cotangent = u.to(dtype), weight.to(dtype), torch.randn_like(u).to(dtype)
+    options: dict[str, Any] = {}
+    if "window" in extra:
+        options["window"] = torch.randn(batch, taps - 1, channels, device="cuda").to(dtype)
+    if "cu_seqlens" in extra:
+        options["cu_seqlens"] = torch.tensor([0, 0, 1, 2, 3, 60, 61, 62, length]).to("cuda", torch.int32)
+    wide = {n: x.double() if n == "window" else x for n, x in options.items()}
+    want = _conv(u.double(), weight.double(), cotangent, "plain", **wide)
+    got = _conv(u, weight, cotangent, "triton", **options)
+    bound = 1e-5 if dtype is torch.float32 else 6e-3
+    return {"rel_err": _relative(got, want, ("y", "du", "dweight")), "bound": bound}
+
+
+def _conv_inputs() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    u = torch.randn(4, 4096, CHANNELS, device="cuda").bfloat16()
+    return u, torch.randn(CHANNELS, TAPS, device="cuda").bfloat16()
+
+
+def _conv_repeats() -> Row:
+    u, weight = _conv_inputs()
     first = _conv(u, weight, u, "triton")
     same = all(all(map(torch.equal, first, _conv(u, weight, u, "triton"))) for _ in range(100))
-    row = {"op": "short_conv", "case": "100 repeats bitwise equal", "rel_err": {"different": float(not same)}}
-    yield _printed(row | {"bound": 0.5}, 0.5)
-    batch = 2**31 // u[0].numel() + 2
-    many = u[:1].expand(batch, -1, -1).contiguous()
+    return {"rel_err": {"different": float(not same)}, "bound": 0.5}
+
+
+def _conv_far() -> Row:
+    u, weight = _conv_inputs()
+    many = u[:1].expand(FAR, -1, -1).contiguous()
     with torch.no_grad():
         last = short_conv(many, weight, implementation="triton")[-1]
-    row = {"op": "short_conv", "case": f"batch {batch}: offsets past 2^31", "bound": 1e-6}
-    yield _printed(row | {"rel_err": _relative([last], [short_conv(u[:1], weight)[0]], ("y",))}, 1e-6)
+    return {"rel_err": _relative([last], [short_conv(u[:1], weight)[0]], ("y",)), "bound": 1e-6}
 
 
-def conv_rows() -> Rows:
-    """Forward, and both ways, of 16,384 x 1,280 inputs: our kernels, PyTorch as it is, and compiled."""
-    torch.manual_seed(0)
-    shape, channels = (4, 4096), 1280
-    u = torch.randn(*shape, channels, device="cuda").bfloat16().requires_grad_()
-    weight = torch.randn(channels, TAPS, device="cuda").bfloat16().requires_grad_()
-    cotangent = torch.randn_like(u)
+Conv = Callable[[Tensor, Tensor], Tensor]
+
+
+def _packed() -> Conv:
+    """Over the same tokens as documents of 1,170."""
     bounds = torch.arange(0, 16385, 1170, dtype=torch.int32, device="cuda")
     bounds[-1] = 16384
 
-    def plain(u: Tensor, weight: Tensor) -> Tensor:
-        return short_conv(u, weight, implementation="plain")
+    def run(u: Tensor, weight: Tensor) -> Tensor:
+        return short_conv(u.flatten(0, 1)[None], weight, cu_seqlens=bounds, implementation="triton").view_as(u)
 
-    functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-        "hymo": lambda u, w: short_conv(u, w, implementation="triton"),
-        f"hymo, {len(bounds) - 1} packed documents": lambda u, w: short_conv(
-            u.flatten(0, 1)[None], w, cu_seqlens=bounds, implementation="triton"
-        ).view_as(u),
-        "torch": plain,
-        "torch.compile": torch.compile(plain),
-    }
-    part = [x.detach().double().requires_grad_() for x in (u[:1, :512], weight)]
-    exact = plain(*part)
-    want = [exact.detach(), *torch.autograd.grad(exact, part, cotangent[:1, :512].double())]
-    for impl, run in functions.items():
-        if "packed" in impl:
-            found = {}
-        else:
-            leaves = [x.detach().requires_grad_() for x in (u[:1, :512].contiguous(), weight)]
-            y = run(*leaves)
-            grads = torch.autograd.grad(y, leaves, cotangent[:1, :512])
-            found = _relative([y.detach(), *grads], want, ("y", "du", "dweight"))
-        for direction, passes in (("fwd", 2), ("fwdbwd", 5)):
-            row: dict[str, Any] = {"op": "short_conv", "impl": impl, "direction": direction, "ms": None}
-            row |= {"shape": {"B": 4, "T": 4096, "H": 1, "K": TAPS, "V": channels}, "rel_err": found}
-            row["floor_ms"] = passes * u.numel() * 2 / BYTES_PER_SECOND * 1e3
+    return run
 
-            def both(run: Callable[..., Tensor] = run) -> Any:
+
+def _plain(u: Tensor, weight: Tensor) -> Tensor:
+    return short_conv(u, weight, implementation="plain")
+
+
+CONVS: dict[str, tuple[Callable[[], Conv], int]] = {
+    "hymo": (lambda: partial(short_conv, implementation="triton"), 0),
+    "hymo, 14 packed documents": (_packed, 0),
+    "torch": (lambda: _plain, 1),
+    "torch.compile": (lambda: torch.compile(_plain, dynamic=False), 1),
+}
+"""What makes each implementation, and the stage of its job."""
+
+
+def conv_jobs() -> list[Job]:
+    """Forward, and both ways, of 16,384 x 1,280 inputs: our kernels, PyTorch as it is, and compiled."""
+    shape, directions = (4, 4096, 1, TAPS, CHANNELS), ("fwd", "fwdbwd")
+    return [Job("short_conv", impl, shape, directions, _conv_rows, stage) for impl, (_, stage) in CONVS.items()]
+
+
+def _conv_rows(job: Job) -> Iterator[Row]:
+    u, weight = (x.requires_grad_() for x in _conv_inputs())
+    cotangent = torch.randn_like(u)
+    run = CONVS[job.impl][0]()
+
+    def check() -> dict[str, float]:
+        if "packed" in job.impl:
+            return {}
+        outcomes = []
+        for function, dtype in ((run, u.dtype), (_plain, torch.float64)):
+            leaves = [x.detach().to(dtype).requires_grad_() for x in (u[:1, :512].contiguous(), weight)]
+            y = function(*leaves)
+            outcomes.append([y.detach(), *torch.autograd.grad(y, leaves, cotangent[:1, :512].to(dtype))])
+        return _relative(*outcomes, ("y", "du", "dweight"))
+
+    def fill(row: Row) -> None:
+        def call() -> Any:
+            if row["direction"] == "fwdbwd":
                 return torch.autograd.grad(run(u, weight), (u, weight), cotangent)
+            with torch.no_grad():
+                return run(u, weight)
 
-            def forward(run: Callable[..., Tensor] = run) -> Any:
-                with torch.no_grad():
-                    return run(u, weight)
+        row["rel_err"] = check()
+        row |= tools.measure(call)
 
-            try:
-                row["ms"], row["timing"] = _replayed(forward if direction == "fwd" else both), "graph"
-            except Exception as error:
-                row["failed"] = f"{type(error).__name__}: {error}"[:300]
-            yield _printed(row)
+    for direction, passes in (("fwd", 2), ("fwdbwd", 5)):
+        yield tools.attempt(job.start(direction, passes * u.numel() * 2 / BYTES_PER_SECOND * 1e3), fill)
 
 
 # Few tokens
@@ -164,35 +179,60 @@ def _loop(rule: str, inputs: list[Any]) -> list[Tensor]:
     return list(gated_delta(c, b, v, beta, g, state, **options))
 
 
-def step_parity() -> Rows:
+def step_parity() -> list[Check]:
     """The kernel of a few tokens against the fp64 time loop."""
-    for rule in ("gated_linear", "gated_delta"):
-        for width in (16, 32, 48, 64, 128):
-            for dtype in (torch.bfloat16, torch.float32):
-                for time in (1, 5, 16):
-                    inputs = _step_inputs(rule, 3, time, 4, width, dtype)
-                    found = _relative(list(recurrence_step(*inputs)), _loop(rule, inputs), ("o", "final"))
-                    bound = 1e-5 if dtype is torch.float32 else 6e-3
-                    row = {"op": f"{rule} step", "case": f"T {time} width {width} {dtype}", "rel_err": found}
-                    yield _printed(row | {"bound": bound}, bound)
+    return [
+        Check(
+            f"{rule} step",
+            f"T {time} width {width} {dtype}",
+            partial(_step_row, rule, width, dtype, time),
+            f"{rule} step {width} {dtype}",
+        )
+        for rule in RULES
+        for width in (16, 32, 48, 64, 128)
+        for dtype in (torch.bfloat16, torch.float32)
+        for time in (1, 5, 16)
+    ]
 
 
-def step_rows() -> Rows:
+RULES = ("gated_linear", "gated_delta")
+
+
+def _step_row(rule: str, width: int, dtype: torch.dtype, time: int) -> Row:
+    inputs = _step_inputs(rule, 3, time, 4, width, dtype)
+    found = _relative(list(recurrence_step(*inputs)), _loop(rule, inputs), ("o", "final"))
+    return {"rel_err": found, "bound": 1e-5 if dtype is torch.float32 else 6e-3}
+
+
+BLOCKS = {"block, as written": "recurrent", "block, one kernel": "auto"}
+"""Kernels of a whole block."""
+
+
+def step_jobs() -> list[Job]:
     """One token: the recurrence alone, and a whole block of the flagship, as written and with everything fused."""
-    for rule in ("gated_linear", "gated_delta"):
+    found = []
+    for rule in RULES:
         for batch in (1, 64):
-            inputs = _step_inputs(rule, batch, 1, 40, 32, torch.bfloat16)
-            found = _relative(list(recurrence_step(*inputs)), _loop(rule, inputs), ("o", "final"))
-            floor = 2 * inputs[-1].numel() * 4 / BYTES_PER_SECOND * 1e3
-            row: dict[str, Any] = {"op": f"{rule} step", "impl": "hymo", "direction": "fwd", "floor_ms": floor}
-            row |= {"shape": {"B": batch, "T": 1, "H": 40, "K": 32, "V": 32}, "rel_err": found}
-            row["ms"] = _replayed(lambda inputs=inputs: recurrence_step(*inputs))
-            yield _printed(row | {"timing": "graph"})
-            yield from _block_rows(rule, batch)
+            for impl in ("hymo", *BLOCKS):
+                measure = partial(_block_rows if impl in BLOCKS else _step_rows, rule)
+                stage = int(impl == "block, as written")
+                found.append(Job(f"{rule} step", impl, (batch, 1, 40, 32, 32), ("fwd",), measure, stage))
+    return found
+
+
+def _step_rows(rule: str, job: Job) -> Iterator[Row]:
+    inputs = _step_inputs(rule, job.shape[0], 1, 40, 32, torch.bfloat16)
+
+    def fill(row: Row) -> None:
+        row["rel_err"] = _relative(list(recurrence_step(*inputs)), _loop(rule, inputs), ("o", "final"))
+        row |= tools.measure(lambda: recurrence_step(*inputs))
+
+    yield tools.attempt(job.start("fwd", 2 * inputs[-1].numel() * 4 / BYTES_PER_SECOND * 1e3), fill)
 
 
 @torch.no_grad()
-def _block_rows(rule: str, batch: int) -> Rows:
+def _block_rows(rule: str, job: Job) -> Iterator[Row]:
+    batch, kernel = job.shape[0], BLOCKS[job.impl]
     config = derive_config(load_config("hymo_750m"), model={"gdn_recurrence": rule}).model
     torch.manual_seed(0)
     block = GatedDeltaNetBlock(config, 1).cuda()
@@ -213,11 +253,11 @@ def _block_rows(rule: str, batch: int) -> Rows:
 
     want = run("recurrent", torch.float32).double()
     block.bfloat16()
-    for impl, kernel in (("block, as written", "recurrent"), ("block, one kernel", "auto")):
-        found = _relative([run(kernel, torch.bfloat16)], [want], ("x",))
-        row: dict[str, Any] = {"op": f"{rule} step", "impl": impl, "direction": "fwd", "rel_err": found}
-        row["shape"] = {"B": batch, "T": 1, "H": config.gdn_n_heads, "K": config.gdn_d_state, "V": config.gdn_headdim}
-        weights = 2 * sum(p.numel() for p in block.parameters())
-        row["floor_ms"] = (weights + 8 * state.numel()) / BYTES_PER_SECOND * 1e3
-        row["ms"] = _replayed(lambda kernel=kernel: run(kernel, torch.bfloat16))
-        yield _printed(row | {"timing": "graph"})
+
+    def fill(row: Row) -> None:
+        row["rel_err"] = _relative([run(kernel, torch.bfloat16)], [want], ("x",))
+        row |= tools.measure(lambda: run(kernel, torch.bfloat16))
+
+    weights = 2 * sum(p.numel() for p in block.parameters())
+    floor = (weights + 8 * state.numel()) / BYTES_PER_SECOND * 1e3
+    yield tools.attempt(job.start("fwd", floor), fill)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from decode_oracle import passes, wrong
 from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer
 from hymo.inference import Engine, Request, Sampling
-from hymo.inference.fixed import FixedState
 from hymo.inference.recorded import Recorded
 from hymo.models import HyMo, build_hymo
 from model_helpers import build, draw_tokens, slow_decay
@@ -26,56 +26,23 @@ def small(**changes: object) -> HyMo:
     return slow_decay(build(**changes)).cuda()
 
 
-def parts(model: HyMo, rows: int, width: int, exact: HyMo) -> list[float]:
-    """Relative errors of the hidden states over some passes with ragged reads and rollbacks."""
-    state = FixedState.of(model, rows + 1, 300)
-    tokens = draw_tokens(rows + 1, 100, vocab=model.config.vocab_size).cuda()
-    lengths = torch.tensor([100, 3, 0, 70, *[11] * rows][: rows + 1]).cuda()
-    wanted = exact.init_state(rows + 1)
-    with torch.inference_mode():
-        part = state.rows(0, rows + 1, 100)
-        model.decode(tokens, part, lengths)
-        state.put(0, part)
-        exact.decode(tokens, wanted, lengths)
-        wanted = wanted.select(torch.arange(rows, device="cuda"))
-        closed = torch.zeros(model.config.vocab_size, device="cuda")
-        work = Recorded(model, state, rows, width, closed, draws=False)
-        work.record(torch.cuda.graph_pool_handle())
-        errors = []
-        for place in range(4):
-            read = [max(1, width - (row + place) % 3) for row in range(rows)]
-            chain = torch.randn(rows, model.config.dim, device="cuda", dtype=work.chain.dtype)
-            first = draw_tokens(rows, 1, seed=place)[:, 0].tolist()
-            work.replay([[token, count, 1.0, *[0.5] * width] for token, count in zip(first, read, strict=True)], chain)
-            new = work.work.tokens.clone()
-            counts = torch.tensor(read, device="cuda")
-            hidden = exact.decode_hidden(new, wanted, counts, keep_history=width > 1)
-            if width > 1:
-                kept = [max(1, count - row % 2) for row, count in enumerate(read)]
-                work.keep(kept)
-                wanted.rollback(torch.tensor(kept, device="cuda"))
-            real = torch.arange(width, device="cuda") < counts[:, None]
-            got, want = work.hidden[real].double(), hidden[real].double()
-            errors.append(float((got - want).norm() / want.norm()))
-            assert state.lengths[:rows].tolist() == wanted.lengths.tolist()
-    return errors
-
-
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 2), (5, 1), (40, 3)])
 def test_recorded_passes_equal_the_model(rows: int, width: int) -> None:
-    assert max(parts(small(), rows, width, small().double())) < 1e-4
+    figures = passes(small(), small().double(), rows, width)
+    assert not wrong(figures, 1e-4, 1e-4), figures
     if rows < 5:
-        assert max(parts(wide(torch.float32), rows, width, wide(torch.float64))) < 1e-3
+        figures = passes(wide(torch.float32), wide(torch.float64), rows, width)
+        assert not wrong(figures, 1e-3, 1e-3), figures
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (1, 3), (64, 1)])
 def test_recorded_passes_in_bf16(rows: int, width: int) -> None:
-    model = wide(torch.bfloat16)
-    exact = wide(torch.bfloat16).double()
-    errors = parts(model, rows, width, exact)
-    # Where two experts score alike, rounding decides which a token takes: then that token differs, and no other.
-    assert sorted(errors)[len(errors) // 2] < 1e-2, errors
-    assert max(errors) < 5e-2, errors
+    """Every token within the bound of bf16 kernels, 1e-2; the model as written has 6.5e-3 on a CPU.
+
+    A state sums up products of two vectors that each err so much: sqrt(2) of it.
+    """
+    figures = passes(wide(torch.bfloat16), wide(torch.bfloat16).double(), rows, width)
+    assert not wrong(figures, 1e-2, 2**0.5 * 1e-2), figures
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -6,17 +6,18 @@ holds one test, which runs the file again with TRITON_INTERPRET=1; there it hold
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from decode_oracle import Written, passes, wrong
 from hymo.data import ByteTokenizer
 from hymo.inference import Engine, Request, Sampling
 from hymo.inference.fixed import FixedState
 from hymo.inference.recorded import Recorded, Recorders, obstacle
-from hymo.models import HyMo
 from hymo.models.rope import apply_rope
 from hymo.models.state import DecodeState, MLACache
 from kernel_helpers import INTERPRETED, run_interpreted
@@ -26,6 +27,24 @@ if not INTERPRETED:
 
     def test_in_the_interpreter() -> None:
         run_interpreted(__file__)
+
+    @pytest.mark.parametrize("error", ["", "choice", "expert"])
+    def test_a_tie_is_no_error_and_an_error_is_no_tie(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """bf16, by the model as written: of several hundred choices some are ties, and each counts as what it is."""
+        monkeypatch.setattr("hymo.inference.fused.FusedPass", Written)
+        model = build().to(torch.bfloat16)
+        exact = copy.deepcopy(model).double()
+        last = model.mixtures()[-1]
+        with torch.no_grad():
+            if error == "choice":
+                last.bias[1] += 0.02
+            elif error == "expert":
+                last.w2[[1, 2]] = last.w2[[2, 1]]
+        figures = passes(model, exact, 96, 1, prompt=20)
+        found = wrong(figures, 2e-2, 2**0.5 * 2e-2)  # 32 numbers a token: the worst of 384 tokens errs by 1.4e-2
+        assert bool(found) == bool(error), (found, figures)
+        assert sum(one.others for one in figures) > 0
+        assert (max(one.choice for one in figures) > 1) == (error == "choice")
 
     def test_without_a_gpu_nothing_is_recorded_and_nothing_is_said(recwarn: pytest.WarningsRecorder) -> None:
         if torch.cuda.is_available():
@@ -93,29 +112,32 @@ else:
         for x, kept_row in zip((state.lengths, state.states[0], state.windows[0]), behind, strict=True):
             assert torch.equal(x[-1:], kept_row)
 
-    class Written:
-        """What `FusedPass` does, by the model as written: then texts take no minutes."""
+    @pytest.mark.parametrize("error", ["", "choice", "expert", "commit"])
+    def test_the_oracle_of_the_gpu_finds_errors(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What tests/gpu/test_decode_gpu.py judges by: a wrong expert, or a draft not taken back, must not pass."""
+        for tiles in (fused.ONE_TOKEN, fused.FEW_TOKENS, fused.MORE_TOKENS):
+            monkeypatch.setitem(tiles, "BN", 32)
+        model, exact = (slow_decay(build(**SMALL)) for _ in range(2))
+        with torch.no_grad():
+            if error == "choice":
+                model.mixtures()[0].bias[3] += 0.5
+            elif error == "expert":
+                w2 = model.mixtures()[0].w2
+                w2[[0, 1]] = w2[[1, 0]]
+            elif error == "commit":
+                commit = fused.FusedPass.commit
 
-        def __init__(self, model: HyMo, state: FixedState, rows: int, width: int) -> None:
-            self.model, self.state, self.rows, self.width = model, state, rows, width
-            self.tokens = torch.zeros((rows, width), dtype=torch.int64)
-            self.read, self.keep = (torch.zeros(rows, dtype=torch.int32) for _ in range(2))
-            self.hidden = torch.zeros((rows, width, model.config.dim))
+                def all_of_them(work: fused.FusedPass) -> None:
+                    kept = work.keep.clone()
+                    work.keep.copy_(work.read)
+                    commit(work)
+                    work.state.lengths[: work.rows] += kept - work.keep
 
-        def run(self) -> None:
-            self._advance(self.read, self.width == 1)
-
-        def commit(self) -> None:
-            self._advance(self.keep, True)
-
-        def _advance(self, counts: Tensor, stay: bool) -> None:
-            part = self.state.rows(0, self.rows, 0)
-            one = part if stay else part.snapshot()
-            hidden = self.model.decode_hidden(self.tokens, one, counts.long())
-            if counts is self.read:
-                self.hidden.copy_(hidden)
-            if stay:
-                self.state.put(0, part)
+                monkeypatch.setattr(fused.FusedPass, "commit", all_of_them)
+        found = wrong(passes(model, exact.double(), 2, 2, count=1, prompt=12), 1e-4, 1e-4)
+        named = {"choice": "choices", "expert": "hidden states", "commit": "state"}.get(error, "")
+        assert bool(found) == bool(error)
+        assert any(f": {named} " in line for line in found) or not error, found
 
     def test_texts_are_those_of_the_model_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
         """Drawn within the pass and outside it, drafted and not, joining and leaving, alone and in company."""
