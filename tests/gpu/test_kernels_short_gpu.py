@@ -1,4 +1,4 @@
-"""The short convolution and the kernel of a few tokens on a GPU, against fp64 and against the block as written."""
+"""Convolution, output gate and the kernel of a few tokens on a GPU, against fp64 and against the block as written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hymo.core.load import derive_config, load_config
-from hymo.kernels import gated_delta, gated_linear, short_conv
+from hymo.kernels import gated_delta, gated_linear, output_gate, short_conv
 from hymo.kernels.triton_recurrence_step_op import recurrence_step
 from hymo.models import build_hymo, gdn
 from hymo.models.state import GDNCache
@@ -54,6 +54,35 @@ def test_convolution_repeats_bitwise_and_compiles() -> None:
     for _ in range(20):
         assert all(map(torch.equal, first, run(short_conv)))
     assert all(map(torch.equal, first, run(torch.compile(short_conv, fullgraph=True))))
+
+
+def gated(leaves: list[Tensor], cotangent: Tensor, implementation: str) -> list[Tensor]:
+    leaves = [x.detach().requires_grad_() for x in leaves]
+    y = output_gate(*leaves[:3], leaves[3] if len(leaves) > 3 else None, implementation)
+    return [y.detach(), *torch.autograd.grad(y, leaves, cotangent.to(y.dtype))]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("gate", ["none", "head", "channel"])
+@pytest.mark.parametrize(("heads", "width"), [(40, 32), (39, 16), (5, 48), (20, 64), (3, 128)])
+def test_output_gate(heads: int, width: int, gate: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    for batch, time in ((1, 1), (2, 333), (1, 4096)):
+        o, v, cotangent = (torch.randn(batch, time, heads, width, device="cuda").to(dtype) for _ in range(3))
+        leaves = [o, v, torch.randn(heads, device="cuda")]
+        if gate != "none":
+            shape, kind = (o.shape[:3], torch.float32) if gate == "head" else (o.shape, dtype)
+            leaves.append(torch.rand(shape, device="cuda").to(kind))
+        got = gated(leaves, cotangent, "triton")
+        wide = [x.double() for x in leaves]
+        want = gated(wide, cotangent.double(), "plain")
+        scales = [x.norm() for x in want]  # of sums that can cancel, the sizes of their terms
+        scales[3] = (want[1] * wide[1]).abs().sum((0, 1, 3)).norm()
+        if gate == "head":
+            scales[4] = (cotangent.double() * (wide[0] + wide[2][:, None] * wide[1])).abs().sum(-1).norm()
+        errors = [float((x.double() - y).norm() / s) for x, y, s in zip(got, want, scales, strict=True)]
+        assert max(errors) < (5e-7 if dtype is torch.float32 else torch.finfo(dtype).eps), errors
+        assert all(map(torch.equal, got, gated(leaves, cotangent, "triton")))
 
 
 @pytest.mark.parametrize("rule", [gated_linear, gated_delta])

@@ -19,9 +19,10 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import CheckpointError, DataError, TrainingError, UsageError
 from hymo.core.load import derive_config
 from hymo.data import ByteTokenizer, prepare, sample_paths
-from hymo.models import HyMo, build_hymo
+from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import find_checkpoint, list_checkpoints, load_model
 from hymo.training import Trainer
+from hymo.training.batches import to_window
 from hymo.training.metrics import JsonlSink, read_jsonl, read_metrics
 from hymo.training.run import open_run, run_folder
 from training_helpers import stop_after
@@ -470,6 +471,63 @@ def test_threads_that_build_batches_change_no_step(small: HyMoConfig) -> None:
         with open_run(derive_config(small, training={"num_workers": workers}, run={"name": f"w{workers}"})) as trainer:
             losses.append([trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(6)])
     assert losses[0] == losses[1]
+
+
+def test_the_next_batches_are_built_within_a_step_and_taken_only_at_their_place(small: HyMoConfig) -> None:
+    with open_run(small) as trainer:
+        loader, counted = trainer.loader, trainer.copy.model.target_counts
+        assert loader is not None
+        original, asked, counts = loader.batch_at, [], []
+
+        def batch_at(place: int, **share: int) -> Any:
+            asked.append(place)
+            return original(place, **share)
+
+        def target_counts(window: Window) -> dict[str, int]:
+            counts.append(counted(window))
+            return counts[-1]
+
+        loader.batch_at = batch_at  # type: ignore[method-assign]
+        trainer.copy.model.target_counts = target_counts  # type: ignore[method-assign]
+
+        def taken(place: int) -> None:
+            """A step on the batch at this place: nothing else, however it was come by."""
+            found = trainer.next_windows()
+            for micro, window in enumerate(found):
+                want = to_window(original(place, micro=micro, n_micro=2), 259, "here")
+                assert all(map(torch.equal, window, want))
+            trainer.take_step(found)
+
+        taken(0)
+        assert (asked, len(counts)) == ([0, 0, 1, 1], 4)  # those of the next step, in this one
+        taken(1)
+        assert (asked[4:], len(counts)) == ([2, 2], 6)
+        trainer.spikes.leave_out(2)  # as after a rewind
+        taken(3)
+        assert asked[6:] == [3, 3, 4, 4]
+        trainer.step = 0
+        taken(0)
+        assert asked[10:] == [0, 0, 1, 1]
+        trainer.step = trainer.config.total_steps - 1
+        taken(12)
+        assert asked[14:] == [12, 12]  # none follow
+
+
+def test_what_is_wrong_with_the_next_batches_is_told_in_its_own_step(small: HyMoConfig) -> None:
+    with open_run(small) as trainer:
+        loader = trainer.loader
+        assert loader is not None
+        original = loader.batch_at
+
+        def batch_at(place: int, **share: int) -> Any:
+            batch = original(place, **share)
+            return {**batch, "tokens": batch["tokens"] + 300 * (place == 2)}
+
+        loader.batch_at = batch_at  # type: ignore[method-assign]
+        for _ in range(2):
+            trainer.take_step(trainer.next_windows())
+        with pytest.raises(DataError, match="step 3, micro-batch 0: token"):
+            trainer.next_windows()
 
 
 def test_mtp_anneals_to_nothing(small: HyMoConfig) -> None:

@@ -5,6 +5,7 @@ from hymo.kernels.cross_entropy import linear_cross_entropy
 from hymo.kernels.gated_delta import gated_delta
 from hymo.kernels.gated_linear import gated_linear
 from hymo.kernels.grouped_linear import grouped_linear
+from hymo.kernels.output_gate import output_gate
 from hymo.kernels.short_conv import short_conv
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "gated_linear",
     "grouped_linear",
     "linear_cross_entropy",
+    "output_gate",
     "short_conv",
 ]

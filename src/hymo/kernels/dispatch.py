@@ -52,20 +52,29 @@ def choose(implementation: str, v: Tensor, d_state: int, stepwise: bool = False)
 
 def choose_short_conv(implementation: str, u: Tensor, weight: Tensor, window: Tensor | None) -> str:
     """Resolve the implementation of `short_conv`, plain or triton, as `choose` does for the recurrences."""
+    return _choose_kernel(implementation, u, conv_obstacle(u, weight, window), "short convolution")
+
+
+def choose_output_gate(implementation: str, o: Tensor) -> str:
+    """Resolve the implementation of `output_gate`, plain or triton, for outputs o (B, T, H, D)."""
+    return _choose_kernel(implementation, o, gate_obstacle(o), "output gate")
+
+
+def _choose_kernel(implementation: str, x: Tensor, why: str, operation: str) -> str:
+    """Plain or triton for an operation on x that `why` keeps from its kernel."""
     implementation, source = _wanted(implementation)
     if source == SWITCH:
         _check_name(implementation, source, IMPLEMENTATIONS)
         implementation = implementation if implementation in ("auto", "triton") else "plain"
     _check_name(implementation, source, ("auto", "plain", "triton"))
-    why = conv_obstacle(u, weight, window)
     if implementation == "triton" and why:
         raise UsageError(f"{source}='triton': {why}. Use auto or plain.")
     if implementation != "auto":
         return implementation
-    if u.device.type != "cuda":
+    if x.device.type != "cuda":
         return "plain"
-    if why and u.numel() and not torch.compiler.is_compiling():
-        _fall_back(why, "short convolution runs in its slower plain form")
+    if why and x.numel() and not torch.compiler.is_compiling():
+        _fall_back(why, f"{operation} runs in its slower plain form", 5)
     return "plain" if why else "triton"
 
 
@@ -80,6 +89,17 @@ def conv_obstacle(u: Tensor, weight: Tensor, window: Tensor | None) -> str:
     if window is not None and window.requires_grad and torch.is_grad_enabled():
         return "the Triton convolution has no gradient of the window"
     return "" if u.numel() else "there is nothing to compute"
+
+
+def gate_obstacle(o: Tensor) -> str:
+    """Why the Triton output gate can't take outputs o (B, T, H, D), or an empty string."""
+    if why := machine_obstacle(o.device):
+        return why
+    if o.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"the Triton output gate takes fp32, bf16 and fp16, not {o.dtype}"
+    if o.shape[-1] > WIDEST:
+        return f"the Triton output gate takes heads up to {WIDEST} wide, not {o.shape[-1]}"
+    return "" if o.numel() else "there is nothing to compute"
 
 
 def _wanted(implementation: str) -> tuple[str, str]:
@@ -97,9 +117,9 @@ def _check_name(implementation: str, source: str, known: tuple[str, ...]) -> Non
 
 
 @lru_cache(maxsize=64)
-def _fall_back(why: str, what: str = "recurrence runs in its slower chunked form") -> None:
-    """Warn of a fallback; cached, so once for each reason."""
-    warnings.warn(f"the {what}: {why}", stacklevel=4)
+def _fall_back(why: str, what: str = "recurrence runs in its slower chunked form", level: int = 4) -> None:
+    """Warn of a fallback where the operation was called; cached, so once for each reason."""
+    warnings.warn(f"the {what}: {why}", stacklevel=level)
 
 
 def obstacle(v: Tensor, d_state: int) -> str:
@@ -171,8 +191,8 @@ def kernel_report() -> list[KernelChoice]:
         else:
             rows.append(KernelChoice(operation, "chunked" if why else "triton", why or fast))
     plain = forced not in ("auto", "triton")
-    rows.append(
-        KernelChoice("short_conv", "plain" if why or plain else "triton", f"set by {SWITCH}" if plain else why or fast)
-    )
+    reason = f"set by {SWITCH}" if plain else why or fast
+    chosen = "plain" if why or plain else "triton"
+    rows += [KernelChoice(operation, chosen, reason) for operation in ("short_conv", "output_gate")]
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
     return rows

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
-from hymo.kernels import gated_delta, gated_linear, short_conv
+from hymo.kernels import gated_delta, gated_linear, output_gate, short_conv
 from hymo.kernels.dispatch import choose
 from hymo.models.context import SequenceContext
 from hymo.models.feed_forward import FeedForward
@@ -117,8 +117,7 @@ class GatedDeltaNetBlock(Float32Islands):
             context.record(f"gdn/state_absmax/{self.layer}", states[-1].abs().amax())
         if self.o_norm is not None:
             o = self.o_norm(o)
-        o = o + self.D_skip.to(o.dtype)[:, None] * heads
-        return self._gate(o, v).flatten(-2).reshape(shape)
+        return output_gate(o, heads, self.D_skip, self._gate(v)).flatten(-2).reshape(shape)
 
     def _rotate(self, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor, Tensor]:
         if not self.rotates:
@@ -223,12 +222,14 @@ class GatedDeltaNetBlock(Float32Islands):
             pairs = self.A_log.unflatten(-1, (2, -1)).mean(-2).repeat(1, 2)
         return pairs
 
-    def _gate(self, o: Tensor, v: Tensor) -> Tensor:
-        """Scale the heads' outputs (B, T, H, D) by the sigmoid gate."""
+    def _gate(self, v: Tensor) -> Tensor | None:
+        """Factors on the heads' outputs: one per head (B, T, H) in fp32, one per channel (B, T, H, D), or none."""
         if self.g_proj is None:
-            return o
+            return None
         gate: Tensor = torch.sigmoid(self.g_proj(v)).unflatten(-1, (-1, self.config.gdn_headdim))
-        return o * (gate.mean(-1, keepdim=True) if self.config.gdn_gate == "mean" else gate)
+        if self.config.gdn_gate == "mean":
+            gate = gate.mean(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
+        return gate
 
     def _advance(self, cache: GDNCache, u: Tensor, states: list[Tensor], context: SequenceContext) -> None:
         """Move the cache past the tokens just read: past the valid ones of each row, if rows are ragged."""

@@ -44,7 +44,11 @@ class Passes:
                 mixture.expert_dtype = torch.bfloat16
 
     def run(
-        self, windows: Sequence[Window], mtp_scale: float, record: dict[str, Tensor] | None
+        self,
+        windows: Sequence[Window],
+        mtp_scale: float,
+        record: dict[str, Tensor] | None,
+        counts: Sequence[dict[str, int]] | None = None,
     ) -> tuple[dict[str, Tensor], int]:
         """Losses per target over all ranks by name, on the device, and the tokens of the global batch.
 
@@ -54,9 +58,10 @@ class Passes:
             windows: this rank's micro-batches, on the CPU.
             mtp_scale: factor on the weights of the prediction heads.
             record: filled with the telemetry of the first micro-batch, if given.
+            counts: `count_targets` of the windows, if it is known already.
         """
         model = self.copy.model
-        counts = [model.target_counts(window) for window in windows]
+        counts = self.count_targets(windows) if counts is None else counts
         mine = [sum(count[name] for count in counts) for name in counts[0]]
         mine.append(sum(window.inputs.numel() for window in windows))
         *targets, tokens = (sum(found) for found in zip(*self.ranks.exchange(mine), strict=True))
@@ -80,6 +85,10 @@ class Passes:
             losses = dict(zip(losses, together, strict=True))
             self._sum_counts()
         return losses, tokens
+
+    def count_targets(self, windows: Sequence[Window]) -> list[dict[str, int]]:
+        """Targets of each window by head; the host's work alone."""
+        return [self.copy.model.target_counts(window) for window in windows]
 
     def _sum_counts(self) -> None:
         """Sum over ranks what modules counted on their own."""

@@ -24,7 +24,7 @@ from hymo.data.loader import PackedLoader, batch_digest
 from hymo.evaluation.perplexity import Perplexity, evaluate
 from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import Manifest, find_checkpoint, load_tensors
-from hymo.training.batches import Batch, to_window
+from hymo.training.batches import Batch, LoaderSteps, StepBatches, to_windows
 from hymo.training.checkpointer import Checkpointer, SaveResult
 from hymo.training.device import resolve_device, without_effect
 from hymo.training.gradients import Gradients
@@ -107,8 +107,11 @@ class Trainer:
         self.scheduler = JointWSDScheduler.from_config(self.optimizers, config.scheduler, config.total_steps)
         self.loader = data_iter if isinstance(data_iter, PackedLoader) else None
         self._stream = None if isinstance(data_iter, PackedLoader) else iter(data_iter)
+        self._source: LoaderSteps | None = None
         if self.loader is not None:
             self.loader.require_steps(config.total_steps)
+            share = ranks.rank, ranks.size, self._micro_batches
+            self._source = LoaderSteps(self.loader, *share, config.model.vocab_size, self.passes.count_targets)
         elif config.training.spike_rewind:
             raise UsageError("training.spike_rewind: batches of an iterator cannot be left out. Set it to false.")
         self.validation, self.checkpointer = validation, checkpointer
@@ -123,7 +126,7 @@ class Trainer:
         self.best_loss: float | None = None
         self.best_step: int | None = None
         self.last_validation: Perplexity | None = None
-        self._loaded: list[dict[str, Any]] = []
+        self._batches: StepBatches | None = None  # of the last next_windows
         self._saved_step = self._validated_step = 0
         self._saved_at = time.monotonic()
 
@@ -238,32 +241,26 @@ class Trainer:
 
     def next_windows(self) -> list[Window]:
         """The micro-batches of one optimizer step, on the CPU."""
+        if self._source is not None:
+            self._batches = self._source.take(self.spikes.batch_of(self.step), self.step)
+            return self._batches.windows
+        assert self._stream is not None
         accumulate, rank, world = self._micro_batches, self.ranks.rank, self.ranks.size
-        if self.loader is not None:
-            self._loaded = [
-                self.loader.batch_at(
-                    self.spikes.batch_of(self.step), rank=rank, world=world, micro=i, n_micro=accumulate
-                )
-                for i in range(accumulate)
-            ]
-            batches: Sequence[Batch] = self._loaded
-        else:
-            assert self._stream is not None
-            batches = list(islice(self._stream, accumulate * world))
-            if len(batches) < accumulate * world:
-                raise TrainingError(
-                    f"step {self.step}: the data ended after {len(batches)} of {accumulate * world} micro-batches. "
-                    "Give more data, or lower scheduler.total_steps."
-                )
-            batches = batches[rank * accumulate : (rank + 1) * accumulate]
-        vocabulary = self.config.model.vocab_size
-        return [to_window(b, vocabulary, f"step {self.step + 1}, micro-batch {i}") for i, b in enumerate(batches)]
+        batches = list(islice(self._stream, accumulate * world))
+        if len(batches) < accumulate * world:
+            raise TrainingError(
+                f"step {self.step}: the data ended after {len(batches)} of {accumulate * world} micro-batches. "
+                "Give more data, or lower scheduler.total_steps."
+            )
+        own = batches[rank * accumulate : (rank + 1) * accumulate]
+        return to_windows(own, self.config.model.vocab_size, self.step)
 
     def _data_hash(self) -> dict[str, str]:
         """What identifies the last batch, for `hymo replay` to compare with; only a loader's can be rebuilt."""
         if self.loader is None or not self.ranks.first:
             return {}
-        loaded = self._loaded
+        assert self._batches is not None
+        loaded = self._batches.loaded
         if self.ranks.size > 1:  # this rank has built a part of it
             loaded = self.loader.pieces_of(self.spikes.batch_of(self.step - 1), self._micro_batches * self.ranks.size)
         return {"data/hash": batch_digest(loaded)}
@@ -271,8 +268,12 @@ class Trainer:
     def _optimizer_step(self, windows: Sequence[Window], telemetry: bool) -> tuple[dict[str, float], int]:
         """Forward, backward and update over one global batch: what is worth recording, and tokens trained on."""
         record: dict[str, Tensor] | None = {} if telemetry else None
-        losses, tokens = self.passes.run(windows, self._mtp_scale(), record)
+        batches = self._batches
+        counts = None if batches is None or batches.windows is not windows else batches.counts
+        losses, tokens = self.passes.run(windows, self._mtp_scale(), record, counts)
         norm = self._clip()
+        if self._source is not None and self.step + 1 < self.config.total_steps:  # while the device computes
+            self._source.build_ahead(self.spikes.batch_of(self.step + 1), self.step + 1)
         # The one place of a step where the host waits for the device: what it reads decides whether the step counts.
         *values, read = torch.stack([*losses.values(), norm.to(next(iter(losses.values())).dtype)]).tolist()
         result = {f"train/{'loss' if n == 'main' else n}": v for n, v in zip(losses, values, strict=True)}
