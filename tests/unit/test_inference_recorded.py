@@ -17,7 +17,7 @@ from decode_oracle import Written, passes, wrong
 from hymo.data import ByteTokenizer
 from hymo.inference import Engine, Request, Sampling
 from hymo.inference.fixed import FixedState
-from hymo.inference.recorded import Recorded, Recorders, obstacle
+from hymo.inference.recorded import Recorded, Recorder, Recorders, obstacle
 from hymo.models.rope import apply_rope
 from hymo.models.state import DecodeState, MLACache
 from kernel_helpers import INTERPRETED, run_interpreted
@@ -161,6 +161,17 @@ else:
                     assert mine.tokens == other.tokens
                     assert mine.logprobs == pytest.approx(other.logprobs, abs=1e-5)
                     assert [t.drafted for t in mine.details] == [t.drafted for t in other.details]
+
+    def test_what_is_rarely_asked_for_is_not_recorded() -> None:
+        model = slow_decay(build(vocab_size=259, **SMALL))
+        recorder = Recorder(model, torch.zeros(259, dtype=torch.bool))
+        recorder.make_room(4, 32, 2, 4, 4096, 0)
+        sizes = lambda work: (work.rows, work.width, work.draws)  # noqa: E731
+        assert sizes(recorder.of(3, 3, True)) == (4, 3, True)
+        assert sizes(recorder.of(1, 1, False)) == (1, 1, False)  # nothing larger of its kind
+        found = [sizes(recorder.of(2, 2, True)) for _ in range(10)]
+        assert found == [(4, 3, True)] * 8 + [(2, 2, True)] * 2
+        assert sizes(recorder.of(1, 1, True)) == (2, 2, True)  # the smallest that will do
 
     def test_a_text_that_ends_while_the_next_pass_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         """It stops by a string, or is cancelled: its row is free, the others go on as if nothing had been."""

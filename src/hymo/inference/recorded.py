@@ -8,6 +8,7 @@ run one by one.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ _BLOCK = 1024
 """Logits that one program of the drawing kernels looks at."""
 _MARKS = (torch.float32, torch.int32, torch.float32, torch.float64)
 """Types of what those kernels note of each block."""
+_PATIENCE = 8
+"""Passes that a larger recording runs in place of a missing one: recording takes as long as thousands of them."""
 _ROUND = 64
 """Room for tokens comes in multiples of this, so that texts of similar length share recordings."""
 
@@ -252,6 +255,7 @@ class Recorder:
         self.room = 0
         """Tokens that a row of the state has room for."""
         self._passes: dict[tuple[int, int, bool], Recorded] = {}
+        self._missed: Counter[tuple[int, int, bool]] = Counter()
         self._pool: Any = None
 
     def make_room(self, rows: int, longest: int, extra: int, slots: int, budget: int, held: int) -> FixedState:
@@ -269,6 +273,7 @@ class Recorder:
         if wanted * tokens > budget:
             wanted, tokens = rows, longest
         self._passes.clear()
+        self._missed.clear()
         self._pool = torch.cuda.graph_pool_handle() if self._closed.is_cuda else None  # that of freed graphs is gone
         new = FixedState.of(self._model, wanted, tokens + extra)
         if old is not None:
@@ -277,14 +282,23 @@ class Recorder:
         return new
 
     def of(self, rows: int, width: int, draws: bool) -> Recorded:
-        """The pass for so many rows (at least) and tokens; recorded if it is new. `draws`: as in `Recorded`."""
+        """The pass for so many rows and tokens, both at least; recorded if it is new. `draws`: as in `Recorded`.
+
+        The last pass of a text has room for fewer drafts than those before it, and a batch that ends passes through
+        every size: what is asked for a few times only is not worth a recording where a larger one exists.
+        """
         assert self.state is not None
         bucket = min(1 << (rows - 1).bit_length(), self.state.batch_size)
-        found = self._passes.get((bucket, width, draws))
+        key = (bucket, width, draws)
+        found = self._passes.get(key)
         if found is None:
+            self._missed[key] += 1
+            larger = [k for k in self._passes if k[0] >= bucket and k[1] >= width and k[2] == draws]
+            if larger and self._missed[key] <= _PATIENCE:
+                return self._passes[min(larger)]
             found = Recorded(self._model, self.state, bucket, width, self._closed, draws)
             found.record(self._pool)
-            self._passes[bucket, width, draws] = found
+            self._passes[key] = found
         return found
 
 

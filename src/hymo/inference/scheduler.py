@@ -310,7 +310,7 @@ class Scheduler:
                 choice.speculation.note(ran.depths[row], len(tokens) - 1)
             _push(choice, tokens)
             going.append(choice)
-        self._costs.note(len(ran.choices), max(ran.depths), time.perf_counter() - began)
+        self._costs.note(len(ran.choices), ran.hidden.shape[1] - 1, time.perf_counter() - began)
         return going
 
     def _depths(self, choices: Sequence[Choice]) -> list[int]:
