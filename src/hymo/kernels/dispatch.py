@@ -60,6 +60,11 @@ def choose_output_gate(implementation: str, o: Tensor) -> str:
     return _choose_kernel(implementation, o, gate_obstacle(o), "output gate")
 
 
+def choose_projections(v: Tensor, d_state: int) -> str:
+    """How the gradients of a GDN block's projections of v (B, T, H D) are made, plain or triton."""
+    return _choose_kernel("auto", v, projections_obstacle(v, d_state), "gradient of the projections")
+
+
 def _choose_kernel(implementation: str, x: Tensor, why: str, operation: str) -> str:
     """Plain or triton for an operation on x that `why` keeps from its kernel."""
     implementation, source = _wanted(implementation)
@@ -100,6 +105,19 @@ def gate_obstacle(o: Tensor) -> str:
     if o.shape[-1] > WIDEST:
         return f"the Triton output gate takes heads up to {WIDEST} wide, not {o.shape[-1]}"
     return "" if o.numel() else "there is nothing to compute"
+
+
+def projections_obstacle(v: Tensor, d_state: int) -> str:
+    """Why the kernel can't put the gradients of projections of v side by side, or an empty string."""
+    if why := machine_obstacle(v.device):
+        return why
+    if v.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"its Triton kernel takes fp32, bf16 and fp16, not {v.dtype}"
+    if torch.is_autocast_enabled(v.device.type):
+        return "its Triton kernel takes products of one type, which autocast does not keep to"
+    if d_state % 2:
+        return f"its Triton kernel takes keys of pairs, not of {d_state}"
+    return "" if v.numel() else "there is nothing to compute"
 
 
 def _wanted(implementation: str) -> tuple[str, str]:
@@ -193,6 +211,6 @@ def kernel_report() -> list[KernelChoice]:
     plain = forced not in ("auto", "triton")
     reason = f"set by {SWITCH}" if plain else why or fast
     chosen = "plain" if why or plain else "triton"
-    rows += [KernelChoice(operation, chosen, reason) for operation in ("short_conv", "output_gate")]
+    rows += [KernelChoice(operation, chosen, reason) for operation in ("short_conv", "output_gate", "projections")]
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
     return rows

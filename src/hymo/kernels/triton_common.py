@@ -78,6 +78,13 @@ def exp2(x):
 
 
 @triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x)), by the exponential of a number <= 0."""
+    e = tl.exp2(-tl.abs(x) * LOG2E)
+    return tl.where(x < 0, e, 1.0) / (1.0 + e)
+
+
+@triton.jit
 def tied(x, step):
     """int32 `x`, but as if it depended on the loop's step.
 
