@@ -1,4 +1,4 @@
-"""The gradients of a GDN block's projections as one product, in Triton's interpreter, against fp64 as written."""
+"""A GDN block's projections and their gradients, in Triton's interpreter, against fp64 as written."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ if not INTERPRETED:
     def test_in_the_interpreter() -> None:
         run_interpreted(__file__)
 
-    def test_where_one_product_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_the_projections_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
         v = torch.zeros(1, 3, 8)
         monkeypatch.delenv("HYMO_KERNELS", raising=False)
         assert dispatch.choose_projections(v, 4) == "plain"
         monkeypatch.setattr(dispatch, "machine_obstacle", lambda device: "")
         assert dispatch.projections_obstacle(v, 4) == ""
-        assert "takes keys of pairs, not of 3" in dispatch.projections_obstacle(v, 3)
+        assert "take keys of pairs of states, not of 3" in dispatch.projections_obstacle(v, 3)
         assert "not torch.float64" in dispatch.projections_obstacle(v.double(), 4)
         with torch.autocast("cpu", torch.bfloat16):
             assert "autocast" in dispatch.projections_obstacle(v, 4)
@@ -119,22 +119,25 @@ if INTERPRETED:
 
     def test_padding_is_zero_and_strides_do_not_matter() -> None:
         heads, states, width = 3, 4, 8
-        _, _, (db, dc, dgate, ddt) = inputs(2, 5, heads, states, width)
-        logits = torch.randn(2, 5, heads * width)
-        rotation = angles((5, 1, 2))
-        arguments = [x.float() for x in (db, dc, dgate)] + [logits, ddt.float()]
-        want = triton_projections_op.projection_gradients(*arguments, rotation, True)
+        v, weights, (db, dc, dgate, ddt) = inputs(2, 5, heads, states, width)
+        cos, sin = angles((5, 1, 2))
+        arguments = [*(x.float() for x in (db, dc, dgate, ddt)), torch.randn(2, 5, heads * width)]
+        want = torch.ops.hymo.projections_backward(*arguments, cos, sin, True)
         used = 2 * heads * states + heads * width + heads
         assert want.shape == (10, 64)
         assert want[:, :used].any(0).all()
         assert not want[:, used:].any()
         strided = [x.transpose(0, 1).contiguous().transpose(0, 1) for x in arguments]
-        assert torch.equal(triton_projections_op.projection_gradients(*strided, rotation, True), want)
-        cos, sin = rotation
+        assert torch.equal(torch.ops.hymo.projections_backward(*strided, cos, sin, True), want)
+        leaves = [x.float().requires_grad_() for x in (v, *weights)]
+        tests = ("test_schema", "test_faketensor")
         torch.library.opcheck(
-            torch.ops.hymo.projection_gradients.default,
-            (*arguments, cos, sin, True),
-            test_utils=("test_schema", "test_faketensor"),
+            torch.ops.hymo.projections_backward.default, (*arguments, cos, sin, True), test_utils=tests
+        )
+        torch.library.opcheck(
+            torch.ops.hymo.projections.default,
+            (*leaves, cos, sin, True),
+            test_utils=(*tests, "test_autograd_registration"),
         )
 
     def test_a_compiled_block_has_the_gradients_of_the_block_as_written() -> None:
@@ -149,12 +152,6 @@ if INTERPRETED:
             for parameter in block.parameters():
                 torch.nn.init.normal_(parameter, std=0.3)
             x, pull = torch.randn(2, rows, time, 24)
-        calls = []
-        original = projections._one_product_back
-
-        def counted(*arguments: Any) -> Any:
-            calls.append(1)
-            return original(*arguments)
 
         def gradients(function: Any, exact: bool = False) -> list[Tensor]:
             block.zero_grad()
@@ -171,9 +168,6 @@ if INTERPRETED:
         compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
         again = functools.partial(torch.utils.checkpoint.checkpoint, compiled, use_reentrant=False)
         for function in (block, compiled, again):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(projections, "_one_product_back", counted)
-                got = gradients(function)
+            got = gradients(function)
             errors = [relative(x, y) for x, y in zip(got, want, strict=True)]
             assert max(errors) < 2e-5, errors
-        assert calls

@@ -61,8 +61,8 @@ def choose_output_gate(implementation: str, o: Tensor) -> str:
 
 
 def choose_projections(v: Tensor, d_state: int) -> str:
-    """How the gradients of a GDN block's projections of v (B, T, H D) are made, plain or triton."""
-    return _choose_kernel("auto", v, projections_obstacle(v, d_state), "gradient of the projections")
+    """Resolve how a GDN block's projections of values v (B, T, H D) are made, plain or triton."""
+    return _choose_kernel("auto", v, projections_obstacle(v, d_state), "projection of the values")
 
 
 def _choose_kernel(implementation: str, x: Tensor, why: str, operation: str) -> str:
@@ -108,15 +108,15 @@ def gate_obstacle(o: Tensor) -> str:
 
 
 def projections_obstacle(v: Tensor, d_state: int) -> str:
-    """Why the kernel can't put the gradients of projections of v side by side, or an empty string."""
+    """Why the Triton kernels can't make keys and gate of products of v (B, T, H D), or an empty string."""
     if why := machine_obstacle(v.device):
         return why
     if v.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f"its Triton kernel takes fp32, bf16 and fp16, not {v.dtype}"
+        return f"the Triton projections take fp32, bf16 and fp16, not {v.dtype}"
     if torch.is_autocast_enabled(v.device.type):
-        return "its Triton kernel takes products of one type, which autocast does not keep to"
+        return "the Triton projections take values and weights of one type, which autocast does not keep to"
     if d_state % 2:
-        return f"its Triton kernel takes keys of pairs, not of {d_state}"
+        return f"the Triton projections take keys of pairs of states, not of {d_state}"
     return "" if v.numel() else "there is nothing to compute"
 
 
