@@ -117,6 +117,23 @@ if INTERPRETED:
         errors = {name: relative(x, y) for name, x, y in zip(NAMES, got, want, strict=True)}
         assert max(errors.values()) < 6e-3, errors
 
+    def test_what_nobody_uses_has_no_gradient(in_fp64: Any) -> None:
+        v, weights, pulls = inputs(1, 4, 3, 4, 8)
+
+        def run_some(v: Tensor, weights: list[Tensor], used: int) -> list[Tensor]:
+            leaves = [x.detach().requires_grad_() for x in (v, *weights)]
+            b, c, g, dt = leaves[1:]
+            made = project(leaves[0], (b, c, g, dt), 3, None, "half_split")[used]
+            assert made is not None
+            grads = torch.autograd.grad(made, leaves, pulls[used].to(made.dtype), allow_unused=True)
+            return [torch.zeros_like(x) if y is None else y for x, y in zip(leaves, grads, strict=True)]
+
+        for used in range(4):
+            want = in_fp64(run_some, v, weights, used)
+            got = run_some(v.float(), [x.float() for x in weights], used)
+            for actual, expected in zip(got, want, strict=True):
+                torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-6)
+
     def test_padding_is_zero_and_strides_do_not_matter() -> None:
         heads, states, width = 3, 4, 8
         v, weights, (db, dc, dgate, ddt) = inputs(2, 5, heads, states, width)

@@ -140,15 +140,21 @@ def _backward_fake(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)  # nobody has a gradient of the logits
     ctx.save_for_backward(*inputs[:7], output[4])
     ctx.split = inputs[7]
 
 
-def _gradient(ctx: Any, db: Tensor, dc: Tensor, dgate: Tensor, ddt: Tensor, _dlogits: Tensor) -> tuple[Any, ...]:
+def _gradient(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     """One product for v, of gradients side by side and weights one upon the other, and one for the weights."""
     v, *weights, cos, sin, logits = ctx.saved_tensors
-    side = torch.ops.hymo.projections_backward(db, dc, dgate, ddt, logits, cos, sin, ctx.split)
     rows = [weight.shape[0] for weight in weights]
+    keys, scalars = (*v.shape[:2], rows[3], rows[0] // rows[3]), (*v.shape[:2], rows[3])
+    db, dc, dgate, ddt = (
+        v.new_zeros(shape) if grad is None else grad
+        for grad, shape in zip(grads[:4], (keys, keys, scalars, scalars), strict=True)
+    )
+    side = torch.ops.hymo.projections_backward(db, dc, dgate, ddt, logits, cos, sin, ctx.split)
     rows.append(side.shape[1] - sum(rows))
     zeros = weights[0].new_zeros((rows[-1], v.shape[-1]))
     dv = (side @ torch.cat((*weights, zeros))).view_as(v)
