@@ -88,6 +88,7 @@ def test_covered_time() -> None:
         ("backward", "recurrence"),
         ("summarise_gradient", "recurrence"),
         ("gate_backward", "keys and gates"),
+        ("add_all", "sums of gradients"),
         ("gradients_side_by_side", "keys and gates"),
     ],
 )

@@ -65,6 +65,11 @@ def choose_projections(v: Tensor, d_state: int) -> str:
     return _choose_kernel("auto", v, projections_obstacle(v, d_state), "projection of the values")
 
 
+def choose_accumulate(x: Tensor) -> str:
+    """Resolve how many tensors like x are added to their sums, plain or triton."""
+    return _choose_kernel("auto", x, machine_obstacle(x.device), "sum of gradients")
+
+
 def _choose_kernel(implementation: str, x: Tensor, why: str, operation: str) -> str:
     """Plain or triton for an operation on x that `why` keeps from its kernel."""
     implementation, source = _wanted(implementation)
@@ -211,6 +216,7 @@ def kernel_report() -> list[KernelChoice]:
     plain = forced not in ("auto", "triton")
     reason = f"set by {SWITCH}" if plain else why or fast
     chosen = "plain" if why or plain else "triton"
-    rows += [KernelChoice(operation, chosen, reason) for operation in ("short_conv", "output_gate", "projections")]
+    operations = ("short_conv", "output_gate", "projections", "accumulate")
+    rows += [KernelChoice(operation, chosen, reason) for operation in operations]
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
     return rows
