@@ -79,9 +79,16 @@ def exp2(x):
 
 @triton.jit
 def sigmoid(x):
-    """1 / (1 + exp(-x)), by the exponential of a number <= 0."""
-    e = tl.exp2(-tl.abs(x) * LOG2E)
-    return tl.where(x < 0, e, 1.0) / (1.0 + e)
+    """1 / (1 + exp(-x)), by the exponential of a number <= 0 and an approximate reciprocal (1 ulp)."""
+    e = exp2(-tl.abs(x) * LOG2E)
+    share = 1.0 + e
+    if INTERPRETED:
+        share = 1.0 / share
+    else:
+        share = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", constraints="=f,f", args=[share], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.where(x < 0, e, 1.0) * share
 
 
 @triton.jit
