@@ -12,6 +12,7 @@ from hymo.core.load import derive_config, load_config
 from hymo.kernels import gated_delta, gated_linear, output_gate, short_conv
 from hymo.kernels.triton_recurrence_step_op import recurrence_step
 from hymo.models import build_hymo, gdn
+from hymo.models.projections import project
 from hymo.models.state import GDNCache
 
 pytestmark = pytest.mark.gpu
@@ -83,6 +84,37 @@ def test_output_gate(heads: int, width: int, gate: str, dtype: torch.dtype) -> N
         errors = [float((x.double() - y).norm() / s) for x, y, s in zip(got, want, scales, strict=True)]
         assert max(errors) < (5e-7 if dtype is torch.float32 else torch.finfo(dtype).eps), errors
         assert all(map(torch.equal, got, gated(leaves, cotangent, "triton")))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("pairing", ["half_split", "interleaved", "none"])
+@pytest.mark.parametrize(
+    ("heads", "states", "width"), [(40, 32, 32), (39, 16, 32), (5, 6, 48), (20, 64, 64), (3, 128, 16)]
+)
+def test_projections(
+    heads: int, states: int, width: int, pairing: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    rows, time, inner, keys = 2, 333, heads * width, heads * states
+    v = torch.randn(rows, time, inner, device="cuda")
+    weights = [torch.randn(n, inner, device="cuda") / inner**0.5 for n in (keys, keys, inner, heads)]
+    shapes = ((states,), (states,), (), ())
+    pulls = [torch.randn(rows, time, heads, *more, device="cuda") for more in shapes]
+    angle = torch.randn(time, 1, states // 2, device="cuda")
+    rotation = None if pairing == "none" else (angle.cos(), angle.sin())
+
+    def run(kind: torch.dtype) -> list[Tensor]:
+        leaves = [x.to(dtype).to(kind).requires_grad_() for x in (v, *weights)]
+        b, c, g, dt = leaves[1:]
+        made = [x for x in project(leaves[0], (b, c, g, dt), heads, rotation, pairing) if x is not None]
+        pull = [p.to(x.dtype if p is pulls[2] else dtype).to(x.dtype) for p, x in zip(pulls, made, strict=True)]
+        return [*(x.detach() for x in made), *torch.autograd.grad(made, leaves, pull)]
+
+    got, again = run(dtype), run(dtype)
+    assert all(map(torch.equal, got, again))
+    monkeypatch.setenv("HYMO_KERNELS", "chunked")
+    errors = [relative(x, y) for x, y in zip(got, run(torch.float64), strict=True)]
+    assert max(errors) < (5e-6 if dtype is torch.float32 else 8e-3), errors
 
 
 @pytest.mark.parametrize("rule", [gated_linear, gated_delta])

@@ -26,8 +26,8 @@ def test_versions_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["devices"][0].startswith("cpu: ")
     assert len(found["devices"]) == 1 + torch.cuda.device_count()
     names = {path["name"] for path in found["fast_paths"]}
-    operations = ("gated_linear", "gated_delta", "short_conv", "output_gate", "linear_cross_entropy")
-    kernels = {f"Triton {name}" for name in operations}
+    recurrences, others = ("gated_linear", "gated_delta"), ("short_conv", "output_gate", "projections", "accumulate")
+    kernels = {f"Triton {name}" for name in (*recurrences, *others, "linear_cross_entropy")}
     assert names == {
         *kernels,
         "torch.compile",

@@ -87,6 +87,9 @@ def test_covered_time() -> None:
         ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>", "elementwise"),
         ("backward", "recurrence"),
         ("summarise_gradient", "recurrence"),
+        ("gate_backward", "keys and gates"),
+        ("add_all", "sums of gradients"),
+        ("gradients_side_by_side", "keys and gates"),
     ],
 )
 def test_kernels_are_sorted_by_name(kernel: str, kind: str) -> None:

@@ -60,6 +60,16 @@ def choose_output_gate(implementation: str, o: Tensor) -> str:
     return _choose_kernel(implementation, o, gate_obstacle(o), "output gate")
 
 
+def choose_projections(v: Tensor, d_state: int) -> str:
+    """Resolve how a GDN block's projections of values v (B, T, H D) are made, plain or triton."""
+    return _choose_kernel("auto", v, projections_obstacle(v, d_state), "projection of the values")
+
+
+def choose_accumulate(x: Tensor) -> str:
+    """Resolve how many tensors like x are added to their sums, plain or triton."""
+    return _choose_kernel("auto", x, machine_obstacle(x.device), "sum of gradients")
+
+
 def _choose_kernel(implementation: str, x: Tensor, why: str, operation: str) -> str:
     """Plain or triton for an operation on x that `why` keeps from its kernel."""
     implementation, source = _wanted(implementation)
@@ -100,6 +110,19 @@ def gate_obstacle(o: Tensor) -> str:
     if o.shape[-1] > WIDEST:
         return f"the Triton output gate takes heads up to {WIDEST} wide, not {o.shape[-1]}"
     return "" if o.numel() else "there is nothing to compute"
+
+
+def projections_obstacle(v: Tensor, d_state: int) -> str:
+    """Why the Triton kernels can't make keys and gate of products of v (B, T, H D), or an empty string."""
+    if why := machine_obstacle(v.device):
+        return why
+    if v.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"the Triton projections take fp32, bf16 and fp16, not {v.dtype}"
+    if torch.is_autocast_enabled(v.device.type):
+        return "the Triton projections take values and weights of one type, which autocast does not keep to"
+    if d_state % 2:
+        return f"the Triton projections take keys of pairs of states, not of {d_state}"
+    return "" if v.numel() else "there is nothing to compute"
 
 
 def _wanted(implementation: str) -> tuple[str, str]:
@@ -193,6 +216,7 @@ def kernel_report() -> list[KernelChoice]:
     plain = forced not in ("auto", "triton")
     reason = f"set by {SWITCH}" if plain else why or fast
     chosen = "plain" if why or plain else "triton"
-    rows += [KernelChoice(operation, chosen, reason) for operation in ("short_conv", "output_gate")]
+    operations = ("short_conv", "output_gate", "projections", "accumulate")
+    rows += [KernelChoice(operation, chosen, reason) for operation in operations]
     rows.append(KernelChoice("linear_cross_entropy", "chunked" if why else "triton", why or fast))
     return rows

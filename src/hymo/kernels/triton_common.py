@@ -78,6 +78,20 @@ def exp2(x):
 
 
 @triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x)), by the exponential of a number <= 0 and an approximate reciprocal (1 ulp)."""
+    e = exp2(-tl.abs(x) * LOG2E)
+    share = 1.0 + e
+    if INTERPRETED:
+        share = 1.0 / share
+    else:
+        share = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", constraints="=f,f", args=[share], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.where(x < 0, e, 1.0) * share
+
+
+@triton.jit
 def tied(x, step):
     """int32 `x`, but as if it depended on the loop's step.
 

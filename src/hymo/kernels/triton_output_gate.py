@@ -19,13 +19,13 @@ NO_GATE, PER_HEAD, PER_CHANNEL = tl.constexpr(0), tl.constexpr(1), tl.constexpr(
 
 @triton.jit
 def _head_columns(heads, WIDTH: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr):
-    """Heads (1, GROUP, 1) and channels (1, 1, BLOCK) of this program, and which heads and elements exist."""
-    head = (tl.program_id(1) * GROUP + tl.arange(0, GROUP))[None, :, None]
+    """Heads (GROUP,) and channels (1, 1, BLOCK) of this program, and which heads and elements exist."""
+    head = tl.program_id(1) * GROUP + tl.arange(0, GROUP)
     d = tl.arange(0, BLOCK)[None, None, :]
     known = head < heads
-    inside = known
+    inside = known[None, :, None]
     if WIDTH != BLOCK:
-        inside = known & (d < WIDTH)
+        inside = inside & (d < WIDTH)
     return head, d, known, inside
 
 
@@ -37,17 +37,18 @@ def gate_forward(
     """y = (o + skip v) gate."""
     start = tl.program_id(0) * TOKENS
     far = start.to(tl.int64) * heads
-    i = tl.arange(0, TOKENS)[:, None, None]
+    i = tl.arange(0, TOKENS)
     head, d, known, inside = _head_columns(heads, WIDTH, GROUP, BLOCK)
     live = start + i < tokens
-    inside = inside & live
-    row = i * heads + head
-    place = row * WIDTH + d
-    scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)
+    inside = inside & live[:, None, None]
+    row = i[:, None] * heads + head[None, :]
+    place = row[:, :, None] * WIDTH + d
+    scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)[None, :, None]
     out = tl.load(o + far * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
     out += scale * tl.load(v + far * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
     if GATE == PER_HEAD:
-        out *= tl.load(gate + far + row, mask=known & live, other=0.0).to(tl.float32)
+        rows = live[:, None] & known[None, :]
+        out *= tl.load(gate + far + row, mask=rows, other=0.0).to(tl.float32)[:, :, None]
     if GATE == PER_CHANNEL:
         out *= tl.load(gate + far * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(y + far * WIDTH + place, out.to(y.dtype.element_ty), mask=inside)
@@ -62,9 +63,9 @@ def gate_backward(
     """do, dgate, and each span's part of the gradient of skip -> parts (spans, H)."""
     start = tl.program_id(0) * SPAN
     far = start.to(tl.int64) * heads
-    i = tl.arange(0, TOKENS)[:, None, None]
+    i = tl.arange(0, TOKENS)
     head, d, known, inside = _head_columns(heads, WIDTH, GROUP, BLOCK)
-    scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)
+    scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)[None, :, None]
     dy += far * WIDTH
     o += far * WIDTH
     v += far * WIDTH
@@ -73,23 +74,22 @@ def gate_backward(
     count = tl.minimum(tokens - start, SPAN)
     for first in range(0, count, TOKENS):
         live = first + i < count
-        mask = inside & live
-        row = (first + i) * heads + head
-        place = row * WIDTH + d
+        mask = inside & live[:, None, None]
+        row = (first + i)[:, None] * heads + head[None, :]
+        place = row[:, :, None] * WIDTH + d
         pull = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
         values = tl.load(v + place, mask=mask, other=0.0).to(tl.float32)
         passed = pull
         if GATE != NO_GATE:
             by_gate = pull * (tl.load(o + place, mask=mask, other=0.0).to(tl.float32) + scale * values)
         if GATE == PER_HEAD:
-            rows = known & live
-            passed = pull * tl.load(gate + far + row, mask=rows, other=0.0).to(tl.float32)
-            summed = tl.sum(by_gate, 2, keep_dims=True)
-            tl.store(dgate + far + row, summed.to(dgate.dtype.element_ty), mask=rows)
+            rows = live[:, None] & known[None, :]
+            passed = pull * tl.load(gate + far + row, mask=rows, other=0.0).to(tl.float32)[:, :, None]
+            tl.store(dgate + far + row, tl.sum(by_gate, 2).to(dgate.dtype.element_ty), mask=rows)
         if GATE == PER_CHANNEL:
             passed = pull * tl.load(gate + far * WIDTH + place, mask=mask, other=0.0).to(tl.float32)
             tl.store(dgate + far * WIDTH + place, by_gate.to(dgate.dtype.element_ty), mask=mask)
         tl.store(do + place, passed.to(do.dtype.element_ty), mask=mask)
         total += passed * values
-    by_head = tl.sum(tl.sum(total, 2, keep_dims=True), 0, keep_dims=True)
+    by_head = tl.sum(tl.sum(total, 2), 0)
     tl.store(parts + tl.program_id(0).to(tl.int64) * heads + head, by_head, mask=known)

@@ -11,13 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hymo.kernels.triton_common import LOG2E
-
-
-@triton.jit
-def _sigmoid(x):
-    e = tl.exp2(-tl.abs(x) * LOG2E)
-    return tl.where(x < 0, e, 1.0) / (1.0 + e)
+from hymo.kernels.triton_common import LOG2E, sigmoid
 
 
 @triton.jit
@@ -109,7 +103,7 @@ def step(
         if DELTA:
             strength = tl.load(beta).to(tl.float32)
             if BLOCK_PARTS:
-                strength = _sigmoid(strength)
+                strength = sigmoid(strength)
                 decay = tl.exp(rate * _softplus(decay_gate + bias))[:, None]
                 writes = writes * tl.rsqrt(tl.sum(writes * writes, 0) + 1e-6)
                 reads = reads * (tl.rsqrt(tl.sum(reads * reads, 0) + 1e-6) * S**-0.5)
@@ -120,7 +114,7 @@ def step(
             next_memory += writes[:, None] * (strength * error)[None, :]
         else:
             if BLOCK_PARTS:
-                decay_gate = _sigmoid(decay_gate + bias)
+                decay_gate = sigmoid(decay_gate + bias)
             next_memory = memory * tl.exp(rate * decay_gate)[:, None] + writes[:, None] * values[None, :]
         if RAGGED:
             next_memory = tl.where(t < many, next_memory, memory)
@@ -132,7 +126,7 @@ def step(
                 result = result * tl.rsqrt(tl.sum(result * result, 0) / D + eps) * weight
             result += skip * plain
             if GATE != 0:
-                opened = tl.where(value, _sigmoid(tl.load(gate + d, mask=value, other=0.0).to(tl.float32)), 0.0)
+                opened = tl.where(value, sigmoid(tl.load(gate + d, mask=value, other=0.0).to(tl.float32)), 0.0)
                 result = result * (tl.sum(opened, 0) / D if GATE == 1 else opened)
             cos += cos_t
             sin += cos_t

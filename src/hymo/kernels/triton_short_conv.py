@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hymo.kernels.triton_common import LOG2E
+from hymo.kernels.triton_common import sigmoid
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -60,13 +60,6 @@ def _before(
         place = window + (row + (TAPS - 1)) * channels + columns
         x += tl.load(place, mask=inside & (row < 0) & (row >= 1 - TAPS) & reached, other=0.0).to(tl.float32)
     return x
-
-
-@triton.jit
-def _silu_gate(x):
-    """sigmoid(x), by the exponential of a number <= 0."""
-    e = tl.exp2(-tl.abs(x) * LOG2E)
-    return tl.where(x < 0, e, 1.0) / (1.0 + e)
 
 
 @triton.jit
@@ -114,7 +107,7 @@ def conv_forward(
                 x3 = tl.where(within, x3, 0.0)
             x0 = loaded[i].to(tl.float32)
             total = w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
-            out = (total * _silu_gate(total)).to(y.dtype.element_ty)
+            out = (total * sigmoid(total)).to(y.dtype.element_ty)
             tl.store(y + row * channels + columns, out, mask=inside & (row < count))
             x3 = x2
             x2 = x1
@@ -171,7 +164,7 @@ def conv_backward(
                 x2 = tl.where(within, x2, 0.0)
                 x3 = tl.where(within, x3, 0.0)
             total += w1 * x1 + w2 * x2 + w3 * x3
-            gate = _silu_gate(total)
+            gate = sigmoid(total)
             dsum = grads[i].to(tl.float32) * gate * (1.0 + total * (1.0 - gate))
             if PACKED:
                 d1 += tl.where(reach >= 1, w1 * dsum, 0.0)

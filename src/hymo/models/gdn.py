@@ -31,7 +31,8 @@ from hymo.kernels.dispatch import choose
 from hymo.models.context import SequenceContext
 from hymo.models.feed_forward import FeedForward
 from hymo.models.layers import Float32Islands, RMSNorm, linear
-from hymo.models.rope import apply_rope
+from hymo.models.projections import project
+from hymo.models.rope import Rotation, apply_rope
 from hymo.models.state import GDNCache
 
 Rule = Callable[..., tuple[Tensor, Tensor | None]]
@@ -100,15 +101,13 @@ class GatedDeltaNetBlock(Float32Islands):
             u = u.reshape(1, -1, shape[-1])
         weight = self.conv_weight.to(u.dtype)
         v = short_conv(u, weight, None if cache is None else cache.window, context.cu_seqlens)
-        b = self.b_proj(v).unflatten(-1, (-1, self.config.gdn_d_state))
-        c = self.c_proj(v).unflatten(-1, (-1, self.config.gdn_d_state))
         heads = v.unflatten(-1, (-1, self.config.gdn_headdim))
         if cache is not None and self._steps(heads, context):
-            o, states = self._step(heads, b, c, v, context, cache)
+            o, states = self._step(heads, v, context, cache)
             self._advance(cache, u, states, context)
             return o.reshape(shape)
-        b, c, values = self._rotate(b, c, heads, context)
-        o, states = self._recur(values, b, c, v, context, cache)
+        values, b, c, gate, dt = self._project(v, heads, context)
+        o, states = self._recur(values, b, c, dt, v, context, cache)
         if context.telemetry is not None:
             context.record(f"gdn/o_absmax/{self.layer}", o.abs().amax())
         if cache is not None:
@@ -117,18 +116,25 @@ class GatedDeltaNetBlock(Float32Islands):
             context.record(f"gdn/state_absmax/{self.layer}", states[-1].abs().amax())
         if self.o_norm is not None:
             o = self.o_norm(o)
-        return output_gate(o, heads, self.D_skip, self._gate(v)).flatten(-2).reshape(shape)
+        return output_gate(o, heads, self.D_skip, gate).flatten(-2).reshape(shape)
 
-    def _rotate(self, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor, Tensor]:
-        if not self.rotates:
-            return b, c, v
-        cos, sin = context.rope_gdn
-        if context.cu_seqlens is not None:
-            cos, sin = cos.reshape(1, -1, 1, cos.shape[-1]), sin.reshape(1, -1, 1, sin.shape[-1])
+    def _project(
+        self, v: Tensor, heads: Tensor, context: SequenceContext
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
+        """Values and keys, those rotated that should be, output gate and decay input."""
         pairing = self.config.rope_pairing
-        if self.config.gdn_rope_target == "v":
-            return b, c, apply_rope(v, (cos, sin), pairing)
-        return apply_rope(b, (cos, sin), pairing), apply_rope(c, (cos, sin), pairing), v
+        keys_turn: Rotation | None = None
+        if self.rotates:
+            cos, sin = context.rope_gdn
+            if context.cu_seqlens is not None:
+                cos, sin = cos.reshape(1, -1, 1, cos.shape[-1]), sin.reshape(1, -1, 1, sin.shape[-1])
+            if self.config.gdn_rope_target == "v":
+                heads = apply_rope(heads, (cos, sin), pairing)
+            else:
+                keys_turn = cos, sin
+        gate_weight = None if self.g_proj is None else self.g_proj.weight
+        weights = self.b_proj.weight, self.c_proj.weight, gate_weight, self.dt_proj.weight
+        return heads, *project(v, weights, heads.shape[2], keys_turn, pairing, self.config.gdn_gate == "mean")
 
     def _steps(self, heads: Tensor, context: SequenceContext) -> bool:
         """Whether one kernel does everything between the projections: few tokens, on a GPU, for a decoding state."""
@@ -136,10 +142,8 @@ class GatedDeltaNetBlock(Float32Islands):
             return False
         return choose(context.kernel, heads, self.config.gdn_d_state, stepwise=True) == "step"
 
-    def _step(
-        self, heads: Tensor, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache
-    ) -> tuple[Tensor, list[Tensor]]:
-        """As `_rotate`, `_recur`, norm, skip path and `_gate`, with no rounding in between."""
+    def _step(self, heads: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache) -> tuple[Tensor, list[Tensor]]:
+        """Rotation, `_recur`, norm, skip path and output gate, with no rounding in between."""
         from hymo.kernels.triton_recurrence_step_op import BlockParts, block_step  # only here: Triton is optional
 
         config = self.config
@@ -159,8 +163,8 @@ class GatedDeltaNetBlock(Float32Islands):
         beta = None if self.beta_proj is None else self.beta_proj(v)
         o, after = block_step(
             heads,
-            b,
-            c,
+            self.b_proj(v).unflatten(-1, (-1, config.gdn_d_state)),
+            self.c_proj(v).unflatten(-1, (-1, config.gdn_d_state)),
             self.dt_proj(v),
             beta,
             self.A_log,
@@ -172,14 +176,21 @@ class GatedDeltaNetBlock(Float32Islands):
         return o, list(after.unbind(1)) if context.keep_history else [after]
 
     def _recur(
-        self, values: Tensor, b: Tensor, c: Tensor, v: Tensor, context: SequenceContext, cache: GDNCache | None
+        self,
+        values: Tensor,
+        b: Tensor,
+        c: Tensor,
+        dt: Tensor,
+        v: Tensor,
+        context: SequenceContext,
+        cache: GDNCache | None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run the recurrence: outputs, and the states asked for: after every new token, after the last, or none.
 
         Gates are zero at padding, which makes it an exact no-op there.
         """
         wide = torch.promote_types(v.dtype, torch.float32)
-        dt = self.dt_proj(v).to(wide) + self.dt_bias
+        dt = dt.to(wide) + self.dt_bias
         valid = _valid(v, context)
         rule: Rule = gated_linear
         rates: dict[str, Tensor] = {}
@@ -221,15 +232,6 @@ class GatedDeltaNetBlock(Float32Islands):
         else:
             pairs = self.A_log.unflatten(-1, (2, -1)).mean(-2).repeat(1, 2)
         return pairs
-
-    def _gate(self, v: Tensor) -> Tensor | None:
-        """Factors on the heads' outputs: one per head (B, T, H) in fp32, one per channel (B, T, H, D), or none."""
-        if self.g_proj is None:
-            return None
-        gate: Tensor = torch.sigmoid(self.g_proj(v)).unflatten(-1, (-1, self.config.gdn_headdim))
-        if self.config.gdn_gate == "mean":
-            gate = gate.mean(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
-        return gate
 
     def _advance(self, cache: GDNCache, u: Tensor, states: list[Tensor], context: SequenceContext) -> None:
         """Move the cache past the tokens just read: past the valid ones of each row, if rows are ragged."""

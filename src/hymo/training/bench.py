@@ -31,6 +31,8 @@ KINDS = {
     COMMUNICATION: r"nccl",
     "recurrence": r"^(states|scan|prepare|summarise(_gradient)?|forward|backward)$",
     "short convolution": r"^(conv_(forward|backward)|ages)$",
+    "keys and gates": r"^(gate_(forward|backward)|keys_and_gate|gradients_side_by_side)$",
+    "sums of gradients": r"^add_all$",
     "attention": r"flash|fmha|cudnn|sdpa|attention",
     "cross-entropy": r"cross_entropy",
     "matrix products": r"gemm|nvjet|cutlass|cublas|sm90_xmma|splitKreduce|grouped",

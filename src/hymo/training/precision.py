@@ -12,6 +12,7 @@ import copy
 import torch
 from torch import Tensor
 
+from hymo.kernels.accumulate import accumulate
 from hymo.models import HyMo
 
 
@@ -42,14 +43,17 @@ class WorkingCopy:
     @torch.no_grad()
     def collect_gradients(self, last: bool = True) -> None:
         """Add the copy's gradients to the masters' in fp32 and drop them; once per backward pass."""
+        sums, terms = [], []
         for master, working in self._pairs:
             if working.grad is None:
                 continue
             if master.grad is None:
                 master.grad = working.grad.to(master.dtype)
             else:
-                master.grad += working.grad
+                sums.append(master.grad)
+                terms.append(working.grad)
             working.grad = None
+        accumulate(sums, terms)
 
     def drop_gradients(self) -> None:
         """Forget what the optimizers do not hold themselves: nothing."""
