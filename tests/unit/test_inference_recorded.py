@@ -173,6 +173,15 @@ else:
         assert found == [(4, 3, True)] * 8 + [(2, 2, True)] * 2
         assert sizes(recorder.of(1, 1, True)) == (2, 2, True)  # the smallest that will do
 
+    def test_a_text_after_a_batch_soon_gets_a_pass_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fused, "FusedPass", Written)
+        engine = Engine(slow_decay(build(vocab_size=259, **SMALL)), ByteTokenizer())
+        assert engine._recorders is not None
+        engine.run([engine.request("ab", 30, Sampling(seed=seed)) for seed in range(4)], 4)
+        engine.run([engine.request("ab", 30, Sampling(seed=9))], 4)
+        (recorder,) = engine._recorders._spare
+        assert {key[0] for key in recorder._passes} == {1, 4}
+
     def test_a_text_that_ends_while_the_next_pass_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         """It stops by a string, or is cancelled: its row is free, the others go on as if nothing had been."""
         monkeypatch.setattr(fused, "FusedPass", Written)

@@ -288,7 +288,7 @@ class Recorder:
         every size: what is asked for a few times only is not worth a recording where a larger one exists.
         """
         assert self.state is not None
-        bucket = min(1 << (rows - 1).bit_length(), self.state.batch_size)
+        bucket = self._bucket(rows)
         key = (bucket, width, draws)
         found = self._passes.get(key)
         if found is None:
@@ -300,6 +300,14 @@ class Recorder:
             found.record(self._pool)
             self._passes[key] = found
         return found
+
+    def fits(self, work: Recorded, rows: int, width: int) -> bool:
+        """Whether a pass is the one made for so many rows and tokens, not a larger one in its place."""
+        return (work.rows, work.width) == (self._bucket(rows), width)
+
+    def _bucket(self, rows: int) -> int:
+        assert self.state is not None
+        return min(1 << (rows - 1).bit_length(), self.state.batch_size)
 
 
 class Recorders:

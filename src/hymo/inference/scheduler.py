@@ -355,7 +355,8 @@ class Scheduler:
             drawn = self._picker.pick(choices, work.logits(count), drafts, depths)
             work.keep([len(tokens) for tokens in drawn])
             return _Pass(choices, depths, drawn, work.hidden)
-        if flight.choices == choices and all(choice.lasts for choice in choices):
+        fits = self._recorder is not None and self._recorder.fits(work, len(choices), max(depths) + 1)
+        if fits and flight.choices == choices and all(choice.lasts for choice in choices):
             self._flight = _Flight(work, choices, depths, self._send(work, choices, depths, ahead=1))
         drawn = judged(flight.choices, flight.answer.lines(), work.width, depths)
         return _Pass(flight.choices, depths, drawn, work.hidden)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -33,7 +32,9 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     PyTorch's default; residual outputs times 1/sqrt(2 n_layers); norms and scales 1; decays as the block says.
     """
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:  # a generator draws on one core
-        deque(pool.map(lambda item: _fill(*item, config, seed), model.named_parameters()), maxlen=0)
+        drawn = [pool.submit(_fill, name, parameter, config, seed) for name, parameter in model.named_parameters()]
+    for each in drawn:
+        each.result()
     for module in model.modules():
         if isinstance(module, GatedDeltaNetBlock):
             module.reset_decay()

@@ -69,6 +69,16 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda", local_rank())
 
 
+def spare_the_host(device: torch.device) -> None:
+    """One thread for PyTorch's work on the CPU where a CUDA device computes, unless OMP_NUM_THREADS says otherwise.
+
+    So torchrun does for each rank. What is left for the host are small tables between launches, and threads that wait
+    for each other on a busy machine make the device wait for seconds.
+    """
+    if device.type == "cuda" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+
+
 def _let_memory_grow() -> None:
     """Let PyTorch's allocator extend its blocks instead of taking new ones, unless the environment says otherwise.
 

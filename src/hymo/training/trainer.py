@@ -26,7 +26,7 @@ from hymo.models import HyMo, Window, build_hymo
 from hymo.models.checkpoint import Manifest, find_checkpoint, load_tensors
 from hymo.training.batches import Batch, LoaderSteps, StepBatches, to_windows
 from hymo.training.checkpointer import Checkpointer, SaveResult
-from hymo.training.device import resolve_device, without_effect
+from hymo.training.device import resolve_device, spare_the_host, without_effect
 from hymo.training.gradients import Gradients
 from hymo.training.metrics import Callback
 from hymo.training.optimizers import build_optimizers
@@ -95,6 +95,7 @@ class Trainer:
         check_ranks(config, ranks.size)
         self.config, self.ranks = config, ranks
         self.device = resolve_device(config.run.device)
+        spare_the_host(self.device)
         torch.manual_seed(config.training.seed + ranks.rank)
         self.master = build_hymo(config, device=self.device) if model is None else model.to(self.device)
         self.master.train()
