@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from environment import environment
 from hymo.core.launch import launched_rank
 
@@ -26,6 +28,9 @@ def measure(arguments: argparse.Namespace, overrides: list[str]) -> dict[str, ob
     from hymo.training.ranks import open_ranks
 
     config = load_config(arguments.config, [f"run.data={arguments.data}", *overrides])
+    if arguments.cap_gib is not None:
+        whole = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(arguments.cap_gib * 2**30 / whole)
     with open_ranks(config) as ranks:
         return bench_training(config, seconds=arguments.seconds, warmup=arguments.warmup, ranks=ranks).to_dict()
 
@@ -39,6 +44,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=1, help="processes of each variant")
+    parser.add_argument("--cap-gib", type=float, help="memory of a smaller card: what the allocator may take, in GiB")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if not arguments.variant:
@@ -64,6 +70,7 @@ def main() -> None:
             arguments.data,
         ]
         command += ["--seconds", str(arguments.seconds), "--warmup", str(arguments.warmup)]
+        command += [] if arguments.cap_gib is None else ["--cap-gib", str(arguments.cap_gib)]
         command += [word for override in overrides for word in ("--set", override)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
