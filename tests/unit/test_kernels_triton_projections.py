@@ -91,9 +91,9 @@ if INTERPRETED:
         ("heads", "states", "width"), [(3, 16, 32), (3, 32, 16), (1, 6, 48), (2, 64, 64), (2, 8, 128), (17, 2, 1)]
     )
     def test_gradients_of_any_shape(heads: int, states: int, width: int, pairing: str, in_fp64: Any) -> None:
-        for batch, time, packed in ((2, 3, False), (1, 7, True)):
+        for batch, time, own in ((2, 3, ()), (1, 7, (1,)), (2, 2, (2,))):  # angles of all rows, packed, of each row
             v, weights, pulls = inputs(batch, time, heads, states, width)
-            rotation = angles((1, time, 1, states // 2) if packed else (time, 1, states // 2))
+            rotation = angles((*own, time, 1, states // 2))
             turn = None if pairing == "none" else rotation
             narrow, matrices, pulls = v.float(), [x.float() for x in weights], [x.float() for x in pulls]
             got = run(narrow, matrices, pulls, turn, pairing)

@@ -297,7 +297,7 @@ class Trainer:
     def _build_ahead(self) -> float:
         """Build the next step's batches while the device computes; seconds that this took, if it was done before them.
 
-        That is all it can have waited for them. A CPU computes nothing meanwhile.
+        That is all it can have waited for them. Without a CUDA device all of it counts: a CPU does nothing meanwhile.
         """
         if self._source is None or self.step + 1 >= self.config.total_steps:
             return 0.0
