@@ -19,6 +19,7 @@ from hymo.inference.recorded import Recorded
 from hymo.models import HyMo
 from hymo.models.moe import DeepSeekMoE
 from hymo.models.state import DecodeState, MLACache
+from kernel_helpers import relative
 from model_helpers import draw_tokens, routing_of
 
 Choices = dict[int, Tensor]
@@ -120,11 +121,6 @@ def passes(model: HyMo, exact: HyMo, rows: int, width: int, count: int = 4, prom
         found.states = state_errors(state, wanted)
         figures.append(found)
     return figures
-
-
-def relative(got: Tensor, want: Tensor) -> float:
-    """Relative L2 error."""
-    return float((got.double() - want).norm() / want.norm().clamp_min(1e-30))
 
 
 def worst(got: Tensor, want: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Convolution, output gate and the kernel of a few tokens on a GPU, against fp64 and against the block as written."""
+"""Convolution, output gate, sums of gradients and a few tokens on a GPU, against fp64 and the block as written."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hymo.core.load import derive_config, load_config
 from hymo.kernels import gated_delta, gated_linear, output_gate, short_conv
+from hymo.kernels.accumulate import accumulate
 from hymo.kernels.triton_recurrence_step_op import recurrence_step
 from hymo.models import build_hymo, gdn
 from hymo.models.projections import project
@@ -187,3 +188,24 @@ def test_decoding_by_the_kernel_equals_decoding_as_written(changes: dict[str, An
     torch.backends.cuda.matmul.allow_tf32 = False
     errors = [relative(*pair) for pair in zip(decoded("auto"), decoded("recurrent"), strict=True)]
     assert max(errors) < 1e-4, errors
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_sums_of_gradients(dtype: torch.dtype) -> None:
+    """As a loop adds, bit for bit; terms are given up at once, and their memory is written to by what follows."""
+    torch.manual_seed(0)
+    shapes = [(1280, 896), (40, 1280), (16,), (1 << 14,), (16401,), (64, 257), (16, 1024)] * 4
+    sums = [torch.randn(shape, device="cuda") for shape in shapes]
+    sums.append(torch.randn(1024, 64, device="cuda").T)
+    whole = torch.randn(6000, 1280, device="cuda").to(dtype)  # gradients of several weights are parts of one product
+    for _ in range(3):
+        terms = [torch.randn_like(x).to(dtype) for x in sums] + [whole[17:2577]]
+        places = [*sums, torch.randn(2560, 1280, device="cuda")]
+        want = [x + y.float() for x, y in zip(places, terms, strict=True)]
+        where = [x.data_ptr() for x in places]
+        accumulate(places, terms)
+        del terms
+        for shape in shapes:
+            torch.full(shape, torch.nan, device="cuda", dtype=dtype)
+        assert all(map(torch.equal, places, want))
+        assert [x.data_ptr() for x in places] == where

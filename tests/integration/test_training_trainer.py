@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -511,6 +512,32 @@ def test_the_next_batches_are_built_within_a_step_and_taken_only_at_their_place(
         trainer.step = trainer.config.total_steps - 1
         taken(12)
         assert asked[14:] == [12, 12]  # none follow
+
+
+def test_building_batches_ahead_counts_as_waiting_for_data(small: HyMoConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on while batches are built and by a second in each backward pass, on a CPU."""
+    now = 0.0
+    config = derive_config(small, training={"log_interval": 1, "spike_rewind": False})
+    monkeypatch.setattr("hymo.training.trainer.time", SimpleNamespace(perf_counter=lambda: now, monotonic=lambda: 0.0))
+    with open_run(config) as trainer:
+        assert trainer.loader is not None
+        recorder, batch_at, run = Recorder(), trainer.loader.batch_at, trainer.passes.run
+
+        def slow(seconds: float, function: Any) -> Any:
+            def call(*arguments: Any, **named: Any) -> Any:
+                nonlocal now
+                now += seconds
+                return function(*arguments, **named)
+
+            return call
+
+        trainer.callbacks.append(recorder)
+        trainer.loader.batch_at = slow(1.5, batch_at)  # type: ignore[method-assign]
+        trainer.passes.run = slow(1.0, run)  # type: ignore[method-assign]
+        trainer.train()
+    shares = [record["perf/data_wait"] for record in recorder.metrics if record["split"] == "train"]
+    # Two micro-batches: those of the first two steps in the first, none in the last.
+    assert shares == pytest.approx([6 / 7, *[3 / 4] * 10, 0.0])
 
 
 def test_what_is_wrong_with_the_next_batches_is_told_in_its_own_step(small: HyMoConfig) -> None:

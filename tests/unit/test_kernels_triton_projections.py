@@ -60,8 +60,6 @@ if not INTERPRETED:
         assert dispatch.projections_obstacle(v, 4) == ""
         assert "take keys of pairs of states, not of 3" in dispatch.projections_obstacle(v, 3)
         assert "not torch.float64" in dispatch.projections_obstacle(v.double(), 4)
-        with torch.autocast("cpu", torch.bfloat16):
-            assert "autocast" in dispatch.projections_obstacle(v, 4)
         monkeypatch.setenv("HYMO_KERNELS", "chunked")
         assert ("projections", "plain", "set by HYMO_KERNELS") in kernel_report()
 
@@ -93,9 +91,9 @@ if INTERPRETED:
         ("heads", "states", "width"), [(3, 16, 32), (3, 32, 16), (1, 6, 48), (2, 64, 64), (2, 8, 128), (17, 2, 1)]
     )
     def test_gradients_of_any_shape(heads: int, states: int, width: int, pairing: str, in_fp64: Any) -> None:
-        for batch, time, packed in ((2, 3, False), (1, 7, True)):
+        for batch, time, own in ((2, 3, ()), (1, 7, (1,)), (2, 2, (2,))):  # angles of all rows, packed, of each row
             v, weights, pulls = inputs(batch, time, heads, states, width)
-            rotation = angles((1, time, 1, states // 2) if packed else (time, 1, states // 2))
+            rotation = angles((*own, time, 1, states // 2))
             turn = None if pairing == "none" else rotation
             narrow, matrices, pulls = v.float(), [x.float() for x in weights], [x.float() for x in pulls]
             got = run(narrow, matrices, pulls, turn, pairing)
@@ -116,6 +114,15 @@ if INTERPRETED:
         want = in_fp64(run, wide[0], wide[1:], pulls, rotation, "half_split")
         errors = {name: relative(x, y) for name, x, y in zip(NAMES, got, want, strict=True)}
         assert max(errors.values()) < 6e-3, errors
+
+    def test_autocast_takes_the_products_also_where_kernels_are_asked_for(in_fp64: Any) -> None:
+        v, weights, pulls = inputs(1, 4, 3, 4, 8)
+        narrow, matrices = v.float(), [x.float() for x in weights]
+        with torch.autocast("cpu", torch.bfloat16):
+            got = run(narrow, matrices, pulls, angles((4, 1, 2)), "half_split")
+        want = in_fp64(run, v, weights, pulls, angles((4, 1, 2)), "half_split")
+        assert [x.dtype for x in got[:4]] == [torch.bfloat16, torch.bfloat16, torch.float32, torch.bfloat16]
+        assert max(relative(x, y) for x, y in zip(got, want, strict=True)) < 2e-2
 
     def test_what_nobody_uses_has_no_gradient(in_fp64: Any) -> None:
         v, weights, pulls = inputs(1, 4, 3, 4, 8)

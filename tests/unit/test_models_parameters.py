@@ -193,6 +193,15 @@ def test_variants_share_what_has_one_name_and_shape(changes: dict[str, Any]) -> 
         assert decay or torch.equal(base[name], variant[name]), name
 
 
+def test_a_model_built_in_inference_mode_is_the_same() -> None:
+    want = build()
+    with torch.inference_mode():
+        got = build()
+    assert all(p.is_inference() for p in got.parameters())
+    assert all(map(torch.equal, got.parameters(), want.parameters()))
+    assert all(p.requires_grad and p.grad_fn is None for p in want.parameters())
+
+
 def test_the_distributions() -> None:
     config = load_config("hymo_demo")
     model = build_hymo(config)

@@ -61,7 +61,13 @@ def choose_output_gate(implementation: str, o: Tensor) -> str:
 
 
 def choose_projections(v: Tensor, d_state: int) -> str:
-    """Resolve how a GDN block's projections of values v (B, T, H D) are made, plain or triton."""
+    """Resolve how a GDN block's projections of values v (B, T, H D) are made, plain or triton.
+
+    Under autocast, which does not keep values and weights to one type, they are always plain, as without a gate of one
+    value per head: there is no kernel to ask for.
+    """
+    if torch.is_autocast_enabled(v.device.type):
+        return "plain"
     return _choose_kernel("auto", v, projections_obstacle(v, d_state), "projection of the values")
 
 
@@ -118,8 +124,6 @@ def projections_obstacle(v: Tensor, d_state: int) -> str:
         return why
     if v.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"the Triton projections take fp32, bf16 and fp16, not {v.dtype}"
-    if torch.is_autocast_enabled(v.device.type):
-        return "the Triton projections take values and weights of one type, which autocast does not keep to"
     if d_state % 2:
         return f"the Triton projections take keys of pairs of states, not of {d_state}"
     return "" if v.numel() else "there is nothing to compute"

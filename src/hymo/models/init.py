@@ -31,10 +31,15 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     Embedding N(0, init_std^2); router N(0, router_init_std^2); matrices and convolutions uniform in +-1/sqrt(fan in),
     PyTorch's default; residual outputs times 1/sqrt(2 n_layers); norms and scales 1; decays as the block says.
     """
+    inference = torch.is_inference_mode_enabled()  # each thread has its own, and its own gradient mode
+
+    def fill(named: tuple[str, Tensor]) -> None:
+        with torch.inference_mode(inference), torch.no_grad():
+            _fill(*named, config, seed)
+
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:  # a generator draws on one core
-        drawn = [pool.submit(_fill, name, parameter, config, seed) for name, parameter in model.named_parameters()]
-    for each in drawn:
-        each.result()
+        for _ in pool.map(fill, model.named_parameters()):  # an error or Ctrl-C leaves out those not begun
+            pass
     for module in model.modules():
         if isinstance(module, GatedDeltaNetBlock):
             module.reset_decay()
@@ -42,7 +47,6 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
             module.reset_buffers()
 
 
-@torch.no_grad()
 def _fill(name: str, parameter: Tensor, config: ModelConfig, seed: int) -> None:
     if name.endswith(("A_log", "dt_bias")):
         return

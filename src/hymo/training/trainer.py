@@ -128,6 +128,7 @@ class Trainer:
         self.best_step: int | None = None
         self.last_validation: Perplexity | None = None
         self._batches: StepBatches | None = None  # of the last next_windows
+        self._waited = 0.0  # seconds of the last step, as _build_ahead gives them
         self._saved_step = self._validated_step = 0
         self._saved_at = time.monotonic()
 
@@ -170,7 +171,7 @@ class Trainer:
                 logs = (self.step + 1) % cfg.log_interval == 0 or self.step + 1 == self.config.total_steps
                 with profiler.step(self.step + 1):
                     record, tokens = self.take_step(windows, telemetry=logs or self.step == 0)
-                meter.add(tokens, time.perf_counter() - began, waited)
+                meter.add(tokens, time.perf_counter() - began, waited + self._waited)
                 if cfg.spike_rewind and self._rewound(record["train/loss"]):
                     continue
                 if logs or self.step == 1:
@@ -273,8 +274,7 @@ class Trainer:
         counts = None if batches is None or batches.windows is not windows else batches.counts
         losses, tokens = self.passes.run(windows, self._mtp_scale(), record, counts)
         norm = self._clip()
-        if self._source is not None and self.step + 1 < self.config.total_steps:  # while the device computes
-            self._source.build_ahead(self.spikes.batch_of(self.step + 1), self.step + 1)
+        self._waited = self._build_ahead()
         # The one place of a step where the host waits for the device: what it reads decides whether the step counts.
         *values, read = torch.stack([*losses.values(), norm.to(next(iter(losses.values())).dtype)]).tolist()
         result = {f"train/{'loss' if n == 'main' else n}": v for n, v in zip(losses, values, strict=True)}
@@ -293,6 +293,18 @@ class Trainer:
             self.optimizers.step()
         self._after_step()
         return result, tokens
+
+    def _build_ahead(self) -> float:
+        """Build the next step's batches while the device computes; seconds that this took, if it was done before them.
+
+        That is all it can have waited for them. Without a CUDA device all of it counts: a CPU does nothing meanwhile.
+        """
+        if self._source is None or self.step + 1 >= self.config.total_steps:
+            return 0.0
+        done = torch.cuda.current_stream(self.device).record_event() if self.device.type == "cuda" else None
+        began = time.perf_counter()
+        self._source.build_ahead(self.spikes.batch_of(self.step + 1), self.step + 1)
+        return time.perf_counter() - began if done is None or done.query() else 0.0
 
     def _after_step(self) -> None:
         self._zero_grad()
