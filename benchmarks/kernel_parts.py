@@ -149,6 +149,8 @@ def _conv_rows(job: Job) -> Iterator[Row]:
                 return run(u, weight)
 
         row["rel_err"] = check()
+        if row["rel_err"]:
+            tools.refuse_wrong(row)
         row |= tools.measure(call)
 
     for direction, passes in (("fwd", 2), ("fwdbwd", 5)):

@@ -65,4 +65,8 @@ if INTERPRETED:
             accumulate(sums, terms)
             assert all(map(torch.equal, sums, want))
         assert launched == [5, 5]
+        narrow, wide = torch.full((64,), 256.0).to(torch.bfloat16), torch.full((64,), 1.25)
+        accumulate([narrow], [wide])  # rounded once, after the sum: 257.25 is nearer to 258 than to 256
+        assert launched[-1] == 0
+        assert narrow.tolist() == [258.0] * 64
         triton_accumulate_launch._table.cache_clear()

@@ -44,8 +44,8 @@ function C(e, t) {
 	return t * (2 * e.dim + 2 * e.q_lora_rank + 3 * n + i + 2 * r + e.n_heads * e.v_head_dim) + p * e.n_heads;
 }
 function w(e, t, r) {
-	let [i, a] = [e.gdn_d_inner, n(e)], o = r === "triton" ? 2 : e.gdn_d_conv + 2, s = 2 * e.dim + i * o + 2 * a * e.gdn_d_state + 3 * i;
-	return e.gdn_gate !== "none" && (s += i), t * s + 16 * a + T(e, r);
+	let [i, a] = [e.gdn_d_inner, n(e)], o = 2 * a * e.gdn_d_state;
+	return o += r === "triton" ? 3 * e.dim + 4 * i : 2 * e.dim + i * (e.gdn_d_conv + 5), e.gdn_gate !== "none" && (o += i), t * o + 16 * a + T(e, r);
 }
 function T(e, t) {
 	let [r, i, a] = [

@@ -189,11 +189,13 @@ def _mla(model: ModelConfig, width: int) -> int:
 def _gdn(model: ModelConfig, width: int, kernel: str) -> int:
     """Norm, taps of the convolution, projections, gates and gated output, and what the recurrence keeps.
 
-    The Triton kernel of the convolution keeps its input alone, once.
+    With the Triton kernels: what goes into norm, convolution, projections, recurrence and output gate, each once.
     """
     inner, heads, keys = model.gdn_d_inner, model.gdn_n_heads, model.gdn_n_heads * model.gdn_d_state
-    convolution = 2 if kernel == "triton" else model.gdn_d_conv + 2
-    numbers = 2 * model.dim + inner * convolution + 2 * keys + 3 * inner
+    if kernel == "triton":
+        numbers = 3 * model.dim + 4 * inner + 2 * keys
+    else:
+        numbers = 2 * model.dim + inner * (model.gdn_d_conv + 5) + 2 * keys
     if model.gdn_gate != "none":
         numbers += inner
     return width * numbers + 4 * _FP32 * heads + _recurrence(model, kernel)

@@ -104,8 +104,8 @@ function mla(m: Model, width: number): number {
 
 function gdn(m: Model, width: number, kernel: string): number {
   const [inner, heads] = [m.gdn_d_inner, gdnHeads(m)];
-  const convolution = kernel === "triton" ? 2 : m.gdn_d_conv + 2;
-  let numbers = 2 * m.dim + inner * convolution + 2 * heads * m.gdn_d_state + 3 * inner;
+  let numbers = 2 * heads * m.gdn_d_state;
+  numbers += kernel === "triton" ? 3 * m.dim + 4 * inner : 2 * m.dim + inner * (m.gdn_d_conv + 5);
   if (m.gdn_gate !== "none") numbers += inner;
   return width * numbers + 4 * FP32 * heads + recurrence(m, kernel);
 }
