@@ -43,7 +43,9 @@ def _fits(total: Tensor, term: Tensor) -> bool:
     """Whether the kernel can add these: large, both in order in memory, at whole 16 bytes, sums not narrower."""
     same = total.shape == term.shape and total.device == term.device
     wide = total.dtype is torch.float32 or total.dtype is term.dtype
-    known = wide and total.dtype in _TYPES and term.dtype in _TYPES and total.numel() >= FEWEST and total.numel() % 16 == 0
+    known = (
+        wide and total.dtype in _TYPES and term.dtype in _TYPES and total.numel() >= FEWEST and total.numel() % 16 == 0
+    )
     ordered = total.is_contiguous() and term.is_contiguous()
     return same and known and ordered and total.data_ptr() % 16 == 0 and term.data_ptr() % 16 == 0
 
