@@ -182,7 +182,7 @@ def forced(engine: Engine, acceptance: Sequence[float]) -> Iterator[Row]:
             work._answer[:, place] = work.drawn[:, place]
         judge(work)
 
-    Recorded._accept = by_chance  # type: ignore[method-assign]
+    Recorded._accept = by_chance  # type: ignore[method-assign, assignment]
     try:
         own = Engine(engine.model, engine.tokenizer)
         for batch, depth in ((1, len(acceptance)), (1, 1), (16, len(acceptance))):

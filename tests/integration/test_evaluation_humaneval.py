@@ -269,7 +269,7 @@ def test_wrong_requests(engine: Engine) -> None:
         ({"workers": 0}, "workers: must be at least 1"),
     ):
         with pytest.raises(UsageError, match=said):
-            run_humaneval(engine, problems, **options)  # type: ignore[arg-type]
+            run_humaneval(engine, problems, **options)
 
 
 def test_command(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -254,8 +254,8 @@ def test_sinks_get_what_the_file_holds(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     wandb, trackio = Service(), Service(fails=True)
-    monkeypatch.setitem(sys.modules, "wandb", wandb)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "trackio", trackio)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
     found = SimpleNamespace(find_spec=lambda name: name)
     monkeypatch.setattr(track.importlib, "util", found)
     names = ("tensorboard", "wandb", "trackio")
@@ -294,7 +294,7 @@ def test_a_sink_that_cannot_be_opened_is_refused(small: HyMoConfig, monkeypatch:
         pass
     service = Service()
     monkeypatch.setitem(track._MODULES, "trackio", "tracks")
-    monkeypatch.setitem(sys.modules, "tracks", service)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tracks", service)
     monkeypatch.setattr(track.importlib, "util", SimpleNamespace(find_spec=lambda name: name))
     unset = derive_config(config, run={"alert": "env:NOT_SET"})
     with pytest.raises(UsageError, match="NOT_SET is not set"), open_run(unset):

@@ -107,14 +107,7 @@ def _backward(
 
 
 def _forward_fake(
-    v: Tensor,
-    b_weight: Tensor,
-    c_weight: Tensor,
-    g_weight: Tensor,
-    dt_weight: Tensor,
-    cos: Tensor | None,
-    sin: Tensor | None,
-    split: bool,
+    v: Tensor, b_weight: Tensor, c_weight: Tensor, g_weight: Tensor, dt_weight: Tensor, *_rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     tokens, heads = v.shape[:2], dt_weight.shape[0]
     return (
@@ -126,16 +119,7 @@ def _forward_fake(
     )
 
 
-def _backward_fake(
-    db: Tensor,
-    dc: Tensor,
-    dgate: Tensor,
-    ddt: Tensor,
-    logits: Tensor,
-    cos: Tensor | None,
-    sin: Tensor | None,
-    split: bool,
-) -> Tensor:
+def _backward_fake(db: Tensor, _dc: Tensor, _dgate: Tensor, _ddt: Tensor, logits: Tensor, *_rest: Any) -> Tensor:
     return logits.new_empty((db.shape[0] * db.shape[1], _columns(db, logits)))
 
 
