@@ -125,7 +125,7 @@ def training_memory(
             * activation_bytes(config, level, on_gpu=on_gpu)
             * (kept if on_gpu and config.training.torch_compile_gdn else 1)
         ),
-        logits=_logits(config, micro_batch * config.training.seq_len),
+        logits=_logits(config, micro_batch * config.training.seq_len, on_gpu),
     )
 
 
@@ -224,11 +224,20 @@ def _recurrence(model: ModelConfig, kernel: str) -> int:
     return _FP32 * model.gdn_n_heads * per_head
 
 
-def _logits(config: HyMoConfig, tokens: int) -> int:
-    """Gradients that every head hands to the backward pass, and the logits of the chunk in work (four copies)."""
-    model = config.model
+def logit_chunk_elements(elements: int, width: int) -> int:
+    """Most logits that the fused cross-entropy holds at once, of `elements` logits of `width` bytes each.
+
+    The memory of the form that is not fused, which holds four copies in fp32, or an eighth of all: every chunk reads
+    and writes the gradient of the whole weight.
+    """
+    return max(4 * _FP32 // width * LOGIT_CHUNK_ELEMENTS, elements // 8)
+
+
+def _logits(config: HyMoConfig, tokens: int, on_gpu: bool) -> int:
+    """Gradients that every head hands to the backward pass, and the logits of the chunk in work."""
+    model, width = config.model, _compute_bytes(config)
     heads, elements = 1 + model.mtp_depth, tokens * model.vocab_size
     if elements <= LOGIT_CHUNK_ELEMENTS:
         return heads * 3 * _FP32 * elements
     kept = heads * _FP32 * model.dim * (model.vocab_size + tokens)
-    return kept + 4 * _FP32 * LOGIT_CHUNK_ELEMENTS
+    return kept + (width * logit_chunk_elements(elements, width) if on_gpu else 4 * _FP32 * LOGIT_CHUNK_ELEMENTS)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hymo.core.errors import UsageError
-from hymo.core.memory import LOGIT_CHUNK_ELEMENTS
+from hymo.core.memory import LOGIT_CHUNK_ELEMENTS, logit_chunk_elements
 from hymo.kernels.arguments import working_dtype
 from hymo.kernels.dispatch import machine_obstacle
 
@@ -66,12 +66,20 @@ def _obstacle(hidden: Tensor) -> str:
     return machine_obstacle(hidden.device)
 
 
-def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left^T right; on a GPU in one product that adds in fp32."""
-    if left.is_cuda and left.dtype != total.dtype:
+def _multiply(total: Tensor, left: Tensor, right: Tensor, add: bool) -> None:
+    """total (+)= left^T right; on a GPU in one product that adds in fp32 and reads the total only to add to it."""
+    if not left.is_cuda or left.dtype == total.dtype:
+        product = (left.T @ right).to(total.dtype)
+        total.add_(product) if add else total.copy_(product)
+    elif add:
         torch.addmm(total, left.T, right, out_dtype=total.dtype, out=total)
     else:
-        total += (left.T @ right).to(total.dtype)
+        torch.mm(left.T, right, out_dtype=total.dtype, out=total)
+
+
+def _scaled(x: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
+    """x * factor, rounded once to `dtype`, in one pass."""
+    return torch.mul(x, factor, out=torch.empty_like(x, dtype=dtype))
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -81,11 +89,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         total = torch.zeros((), dtype=dtype, device=hidden.device)
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         # In fp32 until the gradient of the sum is known: scaled in bf16 they would be rounded twice.
-        grad_hidden = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device) if needs_hidden else None
-        grad_weight = torch.zeros(weight.shape, dtype=dtype, device=weight.device) if needs_weight else None
-        # The fused kernel holds a chunk's logits once, in their own type; the other form holds four copies in fp32.
-        copies = 16 // hidden.element_size() if fused else 1
-        rows = max(1, copies * LOGIT_CHUNK_ELEMENTS // weight.shape[0])
+        grad_hidden = torch.empty(hidden.shape, dtype=dtype, device=hidden.device) if needs_hidden else None
+        grad_weight = torch.empty(weight.shape, dtype=dtype, device=weight.device) if needs_weight else None
+        if grad_weight is not None and not len(hidden):
+            grad_weight.zero_()
+        elements = LOGIT_CHUNK_ELEMENTS
+        if fused:  # a chunk's logits are held once, in their own type
+            elements = logit_chunk_elements(hidden.shape[0] * weight.shape[0], hidden.element_size())
+        rows = max(1, elements // weight.shape[0])
         rows = max(rows // 128 * 128, min(rows, 128))
         matrix = weight.to(hidden.dtype)
         for start in range(0, hidden.shape[0], rows):
@@ -96,9 +107,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 rounded = F.linear(h, matrix)
                 total += cross_entropy_in_place(rounded, y, softcap, IGNORE_INDEX, needs_hidden or needs_weight).sum()
                 if grad_hidden is not None:
-                    _accumulate(grad_hidden[start : start + rows], rounded.T, matrix)
+                    _multiply(grad_hidden[start : start + rows], rounded.T, matrix, add=False)
                 if grad_weight is not None:
-                    _accumulate(grad_weight, rounded, h)
+                    _multiply(grad_weight, rounded, h, add=start > 0)
                 del rounded  # else it would stay while the next chunk's are formed
                 continue
             valid = y != IGNORE_INDEX
@@ -116,9 +127,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 grad *= slope
             rounded = grad.to(hidden.dtype)
             if grad_hidden is not None:
-                _accumulate(grad_hidden[start : start + rows], rounded.T, matrix)
+                _multiply(grad_hidden[start : start + rows], rounded.T, matrix, add=False)
             if grad_weight is not None:
-                _accumulate(grad_weight, rounded, h)
+                _multiply(grad_weight, rounded, h, add=start > 0)
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.dtypes = hidden.dtype, weight.dtype
         return total
@@ -127,8 +138,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return (
-            None if grad_hidden is None else (grad_hidden * grad).to(ctx.dtypes[0]),
-            None if grad_weight is None else (grad_weight * grad).to(ctx.dtypes[1]),
+            None if grad_hidden is None else _scaled(grad_hidden, grad, ctx.dtypes[0]),
+            None if grad_weight is None else _scaled(grad_weight, grad, ctx.dtypes[1]),
             None,
             None,
             None,

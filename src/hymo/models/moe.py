@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
 from hymo.kernels import grouped_linear
+from hymo.kernels.permutation import return_rows, spread_rows
+from hymo.kernels.router import router_logits
 from hymo.models.context import SequenceContext
 from hymo.models.layers import Float32Islands, SwiGLUExpert
 
@@ -68,27 +70,27 @@ class DeepSeekMoE(Float32Islands):
         chosen, weights, scores = self.route(tokens)
         # A recomputed block counts again in the backward pass: what is left of that must not reach a later evaluation.
         self._last_counts, self.balance_loss = None, None
+        counts = _count(chosen.flatten(), self.config.n_routed_experts)
         if self.training:
-            self._last_counts = _count(chosen.flatten(), self.config.n_routed_experts)
+            self._last_counts = counts
             if self.config.balance_loss_alpha:
                 self.balance_loss = self._balance_loss(scores, chosen, x.shape[:2])
         if context.capacity and self.config.capacity_factor is not None:
             weights = weights * self._within_capacity(chosen, x.shape[0], context)
-        y = self._experts(tokens, chosen, weights, alone=context.alone).view_as(x)
+        y = self._experts(tokens, chosen, weights, counts, alone=context.alone).view_as(x)
         return y if self.shared is None else y + self.shared(x)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, dim) -> chosen experts (N, k) int64, their weights (N, k), and all scores (N, E); scores in fp32."""
-        wide = torch.promote_types(tokens.dtype, torch.float32)
         with torch.autocast(tokens.device.type, enabled=False):
-            logits = F.linear(tokens.to(wide), self.router.to(wide))
+            logits = router_logits(tokens, self.router)
         scores = logits.softmax(-1) if self.config.router_score == "softmax" else torch.sigmoid(logits)
-        chosen = torch.topk(scores.detach() + self.bias, self.config.n_activated_experts, dim=-1).indices
+        chosen = _largest(scores.detach() + self.bias, self.config.n_activated_experts)
         selected = scores.gather(-1, chosen)
         weights = selected / (selected.sum(-1, keepdim=True) + 1e-20) * self.config.route_scale
         return chosen, weights, scores
 
-    def _experts(self, tokens: Tensor, chosen: Tensor, weights: Tensor, alone: bool) -> Tensor:
+    def _experts(self, tokens: Tensor, chosen: Tensor, weights: Tensor, counts: Tensor, alone: bool) -> Tensor:
         """Sort token copies by expert, run one matrix product per expert, and gather the results back.
 
         With `alone`, every copy is a group of its own: a product's rounding then cannot depend on which other tokens
@@ -97,18 +99,18 @@ class DeepSeekMoE(Float32Islands):
         k = chosen.shape[-1]
         flat = chosen.flatten()
         order = torch.argsort(flat, stable=True)
-        x = tokens[order // k]
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        x = spread_rows(tokens, order, back, k)
         if self.expert_dtype is not None:
             x = x.to(self.expert_dtype)
-        counts = _count(flat, self.config.n_routed_experts)
         w1, w3, w2 = (w.to(x.dtype) for w in (self.w1, self.w3, self.w2))
         if alone:
             w1, w3, w2 = (w[flat[order]] for w in (w1, w3, w2))
             counts = torch.ones_like(flat)
         h = F.silu(grouped_linear(x, w1, counts)) * grouped_linear(x, w3, counts)
         y = grouped_linear(h, w2, counts)
-        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        return (y[back].to(tokens.dtype).view(-1, k, y.shape[-1]) * weights[..., None].to(tokens.dtype)).sum(1)
+        y = return_rows(y, order, back).to(tokens.dtype).view(-1, k, y.shape[-1])
+        return (y * weights[..., None].to(tokens.dtype)).sum(1)
 
     def _within_capacity(self, chosen: Tensor, rows: int, context: SequenceContext) -> Tensor:
         """(N, k) one where the expert still has room: earlier positions first, each sequence on its own, so causal."""
@@ -205,9 +207,35 @@ class DeepSeekMoE(Float32Islands):
         return {"shared.w2.weight": experts} if len(experts) > 1 else {}
 
 
+_FEW = 4
+"""Most experts per token that are searched one after the other."""
+
+
+def _largest(scores: Tensor, count: int) -> Tensor:
+    """Places (N, count) of the largest scores (N, E) of each row, int64, largest first.
+
+    On a GPU a few are searched one after the other, which a compiler makes one kernel with what comes before and after.
+    """
+    if scores.is_cuda and count <= _FEW:
+        return searched(scores, count)
+    return torch.topk(scores, count, dim=-1).indices
+
+
+def searched(scores: Tensor, count: int) -> Tensor:
+    """As `torch.topk(scores, count).indices`, as `count` searches; the first of equal scores wins."""
+    places, found = torch.arange(scores.shape[-1], device=scores.device), []
+    for _ in range(count):
+        found.append(scores.argmax(-1, keepdim=True))
+        scores = scores.masked_fill(places == found[-1], -torch.inf)
+    return torch.cat(found, -1)
+
+
 def _count(chosen: Tensor, experts: int) -> Tensor:
-    """How often each expert occurs in `chosen` (N,): int64 (E,). Unlike bincount, the host need not wait for it."""
-    return chosen.new_zeros(experts).scatter_add_(0, chosen, torch.ones_like(chosen))
+    """How often each expert occurs in `chosen` (N,): int64 (E,).
+
+    Unlike bincount, the host need not wait for it, and unlike a scattered sum, the device need not do it one by one.
+    """
+    return (chosen[:, None] == torch.arange(experts, device=chosen.device)).sum(0)
 
 
 def _capacity(config: ModelConfig, tokens: int) -> int:

@@ -12,7 +12,8 @@ concatenation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,7 +50,10 @@ class MultiTokenPrediction(nn.Module):
 
     def compile_blocks(self, **options: Any) -> None:
         """Let torch.compile make kernels of every block, for passes with gradients; options as there."""
-        self._compiled = [torch.compile(block, fullgraph=True, **options) for block in self.blocks]
+        self._compiled = [
+            torch.compile(partial(_advance, block, depth), fullgraph=True, **options)
+            for depth, block in enumerate(self.blocks, 1)
+        ]
 
     def forward(self, hidden: Tensor, embedded: Tensor) -> list[Tensor]:
         """Head inputs of every depth over a whole window.
@@ -63,8 +67,14 @@ class MultiTokenPrediction(nn.Module):
         """
         outputs, chain = [], hidden
         compiled = self._compiled and torch.is_grad_enabled()
-        blocks: Iterable[Callable[..., tuple[Tensor, Tensor]]] = self._compiled if compiled else self.blocks
-        for depth, block in enumerate(blocks, 1):
-            chain, out = block(chain[:, :-1], embedded[:, depth:])
+        steps = self._compiled if compiled else [partial(_advance, b, d) for d, b in enumerate(self.blocks, 1)]
+        for step in steps:
+            chain, out = step(chain, embedded)
             outputs.append(out)
         return outputs
+
+
+def _advance(block: nn.Module, depth: int, chain: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
+    """One step over a whole window: chain (B, T - depth + 1, dim) of the step before, embedded (B, T, dim)."""
+    advanced, out = block(chain[:, :-1], embedded[:, depth:])
+    return advanced, out

@@ -56,7 +56,7 @@ export function trainingMemory(
         activationBytes(config, level, onGpu) *
         (onGpu && (config.training.torch_compile_gdn ?? true) ? constants.measured.kept : 1),
     ),
-    logits: logits(config, constants, tokens),
+    logits: logits(config, constants, tokens, onGpu),
   };
   return { ...items, total: Object.values(items).reduce((a, b) => a + b, 0) };
 }
@@ -121,11 +121,12 @@ function recurrence(m: Model, kernel: string): number {
   return FP32 * gdnHeads(m) * perHead;
 }
 
-function logits(config: Config, constants: Constants, tokens: number): number {
+function logits(config: Config, constants: Constants, tokens: number, onGpu: boolean): number {
   const m = config.model;
   const heads = 1 + m.mtp_depth;
   const elements = tokens * m.vocab_size;
   if (elements <= constants.logitChunk) return heads * 3 * FP32 * elements;
   const kept = heads * FP32 * m.dim * (m.vocab_size + tokens);
-  return kept + 4 * FP32 * constants.logitChunk;
+  const [chunk, width] = [constants.logitChunk, computeBytes(config)];
+  return kept + (onGpu ? width * Math.max(((4 * FP32) / width) * chunk, Math.floor(elements / 8)) : 4 * FP32 * chunk);
 }
