@@ -32,7 +32,9 @@ def table(results: dict[str, Any]) -> str:
     checks = results.get("parity", [])
     held = sum(map(inside, checks))
     machine = results["environment"]
-    lines += ["", f"Parity with fp64: {held} of {len(checks)} checks inside their bounds."]
+    commits = {check.get("commit", machine["commit"]) for check in checks}
+    of = f", of commit {', '.join(sorted(commits))}" if commits - {machine["commit"]} else ""
+    lines += ["", f"Parity with fp64: {held} of {len(checks)} checks inside their bounds{of}."]
     lines.append(
         f"{machine['device']}, driver {machine['driver']}, torch {machine['torch']}, Triton {machine['triton']}, "
         f"{machine['date']}, commit {machine['commit'][:9]}: `{machine['command']}`."

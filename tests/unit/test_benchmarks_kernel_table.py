@@ -27,7 +27,14 @@ def test_failed_peers_and_bad_checks_show() -> None:
     text = table({"rows": [good, failed], "environment": machine, "parity": checks})
     assert "| gated_linear | hymo | 4, 4,096, 40, 32, 32 | fwd | 0.123 | 0.040 | 3.0e-03 | 2.0 x inputs |" in text
     assert "failed: refuses" in text
-    assert "1 of 2 checks" in text
+    assert "1 of 2 checks inside their bounds.\n" in text
+
+
+def test_checks_of_another_commit_say_so() -> None:
+    machine = dict.fromkeys(("device", "driver", "torch", "triton", "date", "command"), "x") | {"commit": "aaaaaaa"}
+    checks = [{"rel_err": {"o": 0.001}, "bound": 0.01, "commit": commit} for commit in ("bbbbbbb", "aaaaaaa")]
+    text = table({"rows": [], "environment": machine, "parity": checks})
+    assert "2 of 2 checks inside their bounds, of commit aaaaaaa, bbbbbbb.\n" in text
 
 
 def test_goals_compare_within_one_run() -> None:
