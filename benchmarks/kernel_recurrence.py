@@ -65,11 +65,6 @@ OPS: dict[str, tuple[Any, Callable[..., Named], Any]] = {
 }
 
 
-def skip_path(op: str, heads: int) -> Named:
-    """Factors on the values that one of the two rules adds to its outputs."""
-    return {"skip": torch.linspace(0.5, 1.5, heads, device="cuda")} if op == "gated_linear" else {}
-
-
 def results(op: str, inputs: Named, implementation: str, wide: bool, **options: Any) -> Named:
     """Outputs, final states and the gradients of a random functional of both."""
     leaves = {name: (x.double() if wide else x).detach().requires_grad_() for name, x in inputs.items()}
@@ -101,9 +96,6 @@ def parity(op: str, short: bool) -> list[Check]:
     cases += [("spread", n, 32, torch.float32) for n in (63, 4096)] + [("slow", 1000, 32, torch.float32)]
     cases += [("spread", 1000, 32, torch.float16), ("spread", 300, 128, torch.bfloat16)]
     cases += [("spread", 300, 16, torch.bfloat16), ("spread", 300, 48, torch.bfloat16)]
-    if op == "gated_linear":
-        for length, width in ((65, 32), (1000, 32), (300, 128)):
-            add("without a skip path", (2, length, 4, width, width), torch.bfloat16, skip=False)
     for case, length, width, dtype in cases:
         if not short or length <= 1000:
             add(f"{case} {dtype}", (1 if length > 5000 else 2, length, 4, width, width), dtype, case)
@@ -124,7 +116,7 @@ FAR = 2**31 // (4096 * 40 * 32) + 2
 
 
 def _oracle(op: str, case: str) -> Row:
-    few = OPS[op][1]((2, 200, 2, 32, 32), torch.float64, case) | skip_path(op, 2)
+    few = OPS[op][1]((2, 200, 2, 32, 32), torch.float64, case)
     return {
         "rel_err": errors(results(op, few, "chunked", True), results(op, few, "recurrent", True)),
         "bound": 1e-12,
@@ -138,11 +130,8 @@ def _row(
     kind: str,
     config: Any = None,
     lengths: list[int] | None = None,
-    skip: bool = True,
 ) -> Row:
     inputs = OPS[op][1](shape, dtype, kind)
-    if skip:
-        inputs |= skip_path(op, shape[2])
     options: dict[str, Any] = {}
     if lengths is not None:
         options["cu_seqlens"] = torch.tensor(lengths, device="cuda").cumsum(0).to(torch.int32)

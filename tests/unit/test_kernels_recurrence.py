@@ -489,26 +489,3 @@ def test_segments_of_any_number_of_documents_are_one_graph() -> None:
     wanted = {2: wave, wave // 2: wave, 30: 2 * wave, 60: 3 * wave, 90: 3 * wave, 110: 110 + wave, 500: 500 + wave}
     assert {documents: len(compiled(torch.zeros(documents))) for documents in wanted} == wanted
     assert len(graphs) == 1
-
-
-@pytest.mark.parametrize("implementation", ["recurrent", "chunked"])
-@pytest.mark.parametrize("bounds", [None, [0, 5, 5, 17]])
-def test_a_skip_path_is_added_to_the_outputs(implementation: str, bounds: list[int] | None) -> None:
-    inputs, skip = linear_inputs("spread", 1, 17, 3, 4, 6), torch.tensor([1.0, -0.4, 2.0], dtype=torch.float64)
-    options: dict[str, Any] = {"implementation": implementation, "chunk_size": 4}
-    if bounds is not None:
-        options["cu_seqlens"] = torch.tensor(bounds, dtype=torch.int32)
-    pull = torch.randn(1, 17, 3, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    found = []
-    for inside in (True, False):
-        leaves = {name: x.clone().requires_grad_() for name, x in (inputs | {"skip": skip}).items()}
-        own = leaves if inside else {name: x for name, x in leaves.items() if name != "skip"}
-        o, _ = gated_linear(**own, **options)
-        o = o if inside else o + leaves["skip"][:, None] * leaves["v"]
-        found.append([o.detach(), *torch.autograd.grad(o, list(leaves.values()), pull)])
-    expected, _ = oracle("linear", inputs, bounds=bounds)
-    close(found[0][0], torch.as_tensor(expected) + skip[:, None] * inputs["v"])
-    for actual, want in zip(*found, strict=True):
-        close(actual, want)
-    with pytest.raises(UsageError, match=r"skip: expected \(heads,\) = \(3,\), got \(2,\)"):
-        gated_linear(**inputs, skip=skip[:2])

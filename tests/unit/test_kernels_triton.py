@@ -22,7 +22,7 @@ from hymo.kernels.compat import chunk_gated_delta_rule
 from hymo.kernels.dispatch import kernel_report
 from kernel_helpers import INTERPRETED, delta_inputs, linear_inputs, relative, run_interpreted
 
-WIDE = ("g", "beta", "log_alpha", "A_log", "initial_state", "skip")
+WIDE = ("g", "beta", "log_alpha", "A_log", "initial_state")
 """Inputs that stay fp32 when the others are rounded."""
 
 if not INTERPRETED:
@@ -144,16 +144,9 @@ if INTERPRETED:
         inputs["initial_state"] = torch.randn(1, 2, 16, 16, dtype=torch.float64)
         compare(inputs)
 
-    @pytest.mark.parametrize("kept", [True, False])
-    def test_a_skip_path_is_added(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(linear_op, "keeps", lambda *_: kept)  # scores of the forward pass, or formed again
-        inputs = linear_inputs(2, 70, 3, 16, 20) | {"skip": torch.tensor([1.0, -0.3, 2.5], dtype=torch.float64)}
-        compare(inputs)
-
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_linear_in_half_precision(dtype: torch.dtype) -> None:
         compare(linear_inputs(2, 33, 1, 16, 32), dtype)
-        compare(linear_inputs(2, 33, 1, 16, 32) | {"skip": torch.tensor([1.2], dtype=torch.float64)}, dtype)
 
     @settings(max_examples=12, deadline=None)
     @given(data=st.data())
@@ -165,8 +158,6 @@ if INTERPRETED:
         inputs = linear_inputs(*shape, *widths, seed=draw(st.integers(0, 99)))
         if draw(st.booleans(), label="state"):
             inputs["initial_state"] = torch.randn(shape[0], shape[2], *widths, dtype=torch.float64)
-        if draw(st.booleans(), label="skip"):
-            inputs["skip"] = torch.randn(shape[2], dtype=torch.float64)
         compare(inputs)
 
     @settings(max_examples=8, deadline=None)
@@ -175,7 +166,7 @@ if INTERPRETED:
     )
     def test_linear_of_packed_documents(lengths: list[int], state: bool) -> None:
         lengths = [*lengths, 5]
-        inputs = linear_inputs(1, sum(lengths), 2, 16, 16) | {"skip": torch.tensor([0.9, -1.1], dtype=torch.float64)}
+        inputs = linear_inputs(1, sum(lengths), 2, 16, 16)
         if state:
             inputs["initial_state"] = torch.randn(len(lengths), 2, 16, 16, dtype=torch.float64)
         bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0).to(torch.int32)
@@ -221,13 +212,12 @@ if INTERPRETED:
 
     def test_compiled_shapes_and_fake_tensors_agree() -> None:
         inputs = {name: x.float() for name, x in linear_inputs(2, 40, 2, 16, 16).items()}
-        for skip in (None, torch.ones(2)):
-            arguments = (*inputs.values(), torch.zeros(2, 2, 16, 16), None, skip, True)
-            torch.library.opcheck(
-                torch.ops.hymo.gated_linear.default,
-                tuple(x.requires_grad_() if isinstance(x, Tensor) else x for x in arguments),
-                test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
-            )
+        arguments = (*inputs.values(), torch.zeros(2, 2, 16, 16), None, True)
+        torch.library.opcheck(
+            torch.ops.hymo.gated_linear.default,
+            tuple(x.requires_grad_() if isinstance(x, Tensor) else x for x in arguments),
+            test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+        )
 
     @pytest.mark.parametrize("rule", [gated_linear, gated_delta])
     def test_lengths_add_no_more_than_one_compilation(rule: Any) -> None:

@@ -79,16 +79,9 @@ if not INTERPRETED:
         assert y.item() == torch.tensor(256.75 * 256 / 257).bfloat16().item()
         assert y.item() != torch.tensor(256.0 * 256 / 257).bfloat16().item()
 
-    def test_without_a_skip_path_the_gate_is_all() -> None:
-        o, _v, _skip, z, _pull = inputs(1, 3, 2, 5, "head")
-        assert torch.equal(output_gate(o, None, None, z), o * z[..., None])
-        assert output_gate(o, None, None, None) is o
-        with pytest.raises(UsageError, match="or o alone"):
-            output_gate(o, o, None, z)
-
     def test_shapes_that_do_not_fit_are_refused() -> None:
         o, skip = torch.zeros(1, 2, 3, 4), torch.zeros(3)
-        with pytest.raises(UsageError, match=r"skip \(heads,\), or o alone, got .*\(4,\)"):
+        with pytest.raises(UsageError, match=r"skip \(heads,\), got .*\(4,\)"):
             output_gate(o, o, torch.zeros(4), None)
         with pytest.raises(UsageError, match="expected o and v"):
             output_gate(o, o[:, :1], skip, None)
@@ -190,19 +183,3 @@ if INTERPRETED:
             arguments,
             test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
         )
-
-    @pytest.mark.parametrize("gate", GATES[1:])
-    def test_gate_alone(gate: str) -> None:
-        """Where the recurrence has added the skip path."""
-        o, _v, _skip, z, pull = (x.float() for x in inputs(2, 11, 3, 32, gate))
-        leaves = o.requires_grad_(), z.requires_grad_()
-        y = output_gate(o, None, None, z, "triton")
-        found = [y.detach(), *torch.autograd.grad(y, leaves, pull)]
-        wide_o, wide_z, pull = o.detach().double(), z.detach().double(), pull.double()
-        wide_z = wide_z if gate == "channel" else wide_z[..., None]
-        by_gate = pull * wide_o
-        for have, want in zip(found, [wide_o * wide_z, pull * wide_z], strict=False):
-            assert relative(have, want) < 2e-7
-        dz = by_gate if gate == "channel" else by_gate.sum(-1)
-        size = by_gate.abs() if gate == "channel" else by_gate.abs().sum(-1)  # sums over a head can cancel
-        assert float((found[2].double() - dz).norm() / size.norm()) < 2e-7

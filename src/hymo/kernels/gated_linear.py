@@ -3,15 +3,15 @@ r"""Gated linear attention with a rank-1 log decay, the recurrence of HyMo v1.0.
 Per head, with a_s = exp(A_log_s) > 0 and a gate g_t >= 0::
 
     H_t = diag(exp(-a * g_t)) H_{t-1} + b_t v_t^T        H in R^{S x D}
-    o_t = H_t^T c_t + skip v_t                           skip in R, 0 if none is given
+    o_t = H_t^T c_t
 
-Shapes: v (B,T,H,D); b, c (B,T,H,S); g (B,T,H); A_log (H,S); skip (H,); states (N,H,S,D), N sequences.
+Shapes: v (B,T,H,D); b, c (B,T,H,S); g (B,T,H); A_log (H,S); states (N,H,S,D), N sequences.
 
 The chunked form needs D_ij = exp(-a (G_i - G_j)) for i >= j, with G the running sum of g inside the chunk. Splitting
 it as exp(-a G_i) exp(a G_j) overflows. Instead every pair (i, j) is covered once, at the level m = 1, 2, 4, ... where i
 lies in the right and j in the left of two sibling blocks of m rows. With R = G at the last row of the left sibling,
 D_ij = exp(-a (G_i - R)) exp(-a (R - G_j)): both exponents are <= 0, so nothing overflows, and what underflows is
-negligible. The skip path is one more score of a row with itself, so it costs no traffic and no product.
+negligible.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def gated_linear(
     output_final_state: bool = False,
     implementation: str = "auto",
     chunk_size: int = 64,
-    skip: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Run the recurrence over whole sequences.
 
@@ -65,7 +64,6 @@ def gated_linear(
         output_final_state: whether to return the states after the last tokens.
         implementation: auto, recurrent (a time loop, the oracle), chunked (parallel over chunks) or triton (GPU).
         chunk_size: tokens per chunk of the chunked form; changes speed, not results.
-        skip: factors (H,) on the values added to the outputs; none if None.
 
     Returns:
         o (B, T, H, D) in the dtype of v, and the final states (N, H, S, D) in fp32 (fp64 for fp64 inputs) or None.
@@ -76,41 +74,30 @@ def gated_linear(
     check_shapes(v, {"b": b, "c": c}, {"g": g})
     if A_log.shape != (v.shape[2], b.shape[-1]):
         raise UsageError(f"A_log: expected (heads, d_state) = ({v.shape[2]}, {b.shape[-1]}), got {tuple(A_log.shape)}")
-    if skip is not None and skip.shape != v.shape[2:3]:
-        raise UsageError(f"skip: expected (heads,) = ({v.shape[2]},), got {tuple(skip.shape)}")
     check_chunk_size(chunk_size)
     check_cu_seqlens(cu_seqlens, v.shape[0], v.shape[1])
     sequences = v.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
-    stepwise = cu_seqlens is None and not needs_gradient(v, b, c, g, A_log, initial_state, skip)
+    stepwise = cu_seqlens is None and not needs_gradient(v, b, c, g, A_log, initial_state)
     chosen = choose(implementation, v, b.shape[-1], stepwise)
     if chosen == "step":
         from hymo.kernels.triton_recurrence_step_op import recurrence_step  # only here: Triton is optional
 
         check_state(initial_state, sequences, v, b.shape[-1])
         o, final = recurrence_step(v, b, c, g, None, A_log, initial_state)
-        if skip is not None:
-            o = _added(o, v, skip).to(v.dtype)
         return o, final if output_final_state else None
     if chosen == "triton":
         from hymo.kernels.triton_gated_linear_op import gated_linear_triton  # only here: Triton is optional
 
         check_state(initial_state, sequences, v, b.shape[-1])
-        o, final = gated_linear_triton(v, b, c, g, A_log, initial_state, cu_seqlens, skip)
+        o, final = gated_linear_triton(v, b, c, g, A_log, initial_state, cu_seqlens)
         return o, final if output_final_state else None
     state = initial(initial_state, sequences, v, b.shape[-1])
     with torch.autocast(v.device.type, enabled=False):  # it would run the products in bf16
         if chosen == "recurrent":
             o, final = _recurrent(v, b, c, g, A_log, state, cu_seqlens)
-            o = (o if skip is None else _added(o, v, skip)).to(v.dtype)
         else:
-            o, final = _chunked(v, b, c, g, A_log, state, cu_seqlens, chunk_size, skip)
+            o, final = _chunked(v, b, c, g, A_log, state, cu_seqlens, chunk_size)
     return o, final if output_final_state else None
-
-
-def _added(o: Tensor, v: Tensor, skip: Tensor) -> Tensor:
-    dtype = working_dtype(v)
-    added: Tensor = o.to(dtype) + skip.to(dtype)[:, None] * v.to(dtype)
-    return added
 
 
 def _recurrent(
@@ -133,7 +120,7 @@ def _recurrent(
         state = decay[..., None] * state + b_t[..., None] * v_t[..., None, :]
         outputs.append(torch.einsum("bhsd,bhs->bhd", state, c_t))
     o = torch.stack(outputs, 1) if outputs else v
-    return o, state
+    return o.to(v.dtype), state
 
 
 @lru_cache(maxsize=8)
@@ -171,7 +158,6 @@ class _Chunked(torch.autograd.Function):
         state: Tensor,
         cu_seqlens: Tensor | None,
         size: int,
-        skip: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         dtype = working_dtype(v)
         layout = chunk_layout(v.shape[0], v.shape[1], cu_seqlens, size, v.device)
@@ -182,8 +168,7 @@ class _Chunked(torch.autograd.Function):
         rate = -A_log.to(dtype).exp()[:, None, :]  # (H, 1, S), negative
 
         factors = []
-        alone = (cc * bc).sum(-1)
-        scores = torch.diag_embed(alone if skip is None else alone + skip.to(dtype)[:, None])
+        scores = torch.diag_embed((cc * bc).sum(-1))
         for reference, mask in _levels(size):
             distance = (G - G.index_select(-1, reference.to(G.device))).abs().to(dtype)
             factor = (rate * distance[..., None]).exp_()  # (n, H, C, S), <= 1
@@ -200,7 +185,6 @@ class _Chunked(torch.autograd.Function):
         o = torch.matmul(scores, vc).add_((cc * into) @ entering)
         ctx.save_for_backward(vc, bc, cc, gates, rate, scores, into, out_of, decay, entering, *factors)
         ctx.layout, ctx.dtypes, ctx.shape = layout, [x.dtype for x in (v, b, c, g, A_log)], v.shape[:2]
-        ctx.skip = None if skip is None else skip.dtype
         return layout.unpack(o).unflatten(0, v.shape[:2]).to(v.dtype), final
 
     @staticmethod
@@ -235,12 +219,11 @@ class _Chunked(torch.autograd.Function):
         dg = torch.einsum("nhcs,hs->nhc", across, by_rate)
         drate = torch.einsum("nhcs,nhc->hs", across, gates)
         diagonal = torch.diagonal(P, dim1=-2, dim2=-1)[..., None]
-        dskip = None if ctx.skip is None else diagonal.sum((0, 2, 3)).to(ctx.skip)
         dc = dc_state.add_(dc_inside).addcmul_(diagonal, bc)
         db = db_state.add_(db_inside).addcmul_(diagonal, cc)
         tokens = (layout.unpack(grad).unflatten(0, ctx.shape) for grad in (dv, db, dc, dg))
         grads = [grad.to(dtype) for grad, dtype in zip((*tokens, drate * by_rate), ctx.dtypes, strict=True)]
-        return (*grads, dstate, None, None, dskip)
+        return (*grads, dstate, None, None)
 
 
 _chunked: Callable[..., tuple[Tensor, Tensor]] = _Chunked.apply

@@ -1,4 +1,4 @@
-"""Output gate of a recurrence's heads, and their skip path where the recurrence does not add it."""
+"""Skip path and output gate of a recurrence's heads."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from hymo.kernels.arguments import working_dtype
 from hymo.kernels.dispatch import choose_output_gate
 
 
-def output_gate(
-    o: Tensor, v: Tensor | None, skip: Tensor | None, gate: Tensor | None, implementation: str = "auto"
-) -> Tensor:
+def output_gate(o: Tensor, v: Tensor, skip: Tensor, gate: Tensor | None, implementation: str = "auto") -> Tensor:
     """(o + skip v) gate, formed in fp32 (fp64 for fp64 inputs) and rounded once.
 
     Args:
         o: outputs of the recurrence (B, T, H, D), any floating dtype.
-        v: its values (B, T, H, D); None without a skip path.
-        skip: factors on the values (H,); None without one.
+        v: its values (B, T, H, D).
+        skip: factors on the values (H,).
         gate: factors on the sums, one per head (B, T, H) or per channel (B, T, H, D); None for 1.
         implementation: auto, plain (PyTorch, the oracle) or triton (one kernel each way, sums in fp32).
 
@@ -27,15 +25,11 @@ def output_gate(
     Raises:
         UsageError: shapes that do not fit, an unknown implementation.
     """
-    values, factors = (None if x is None else x.shape for x in (v, skip))
-    wanted = (None, None) if skip is None else (o.shape, o.shape[2:3])
-    if o.ndim != 4 or (values, factors) != wanted:
+    if o.ndim != 4 or v.shape != o.shape or skip.shape != o.shape[2:3]:
         raise UsageError(
-            "output_gate: expected o and v (batch, time, heads, headdim) and skip (heads,), or o alone, got "
-            + ", ".join(str(None if x is None else tuple(x.shape)) for x in (o, v, skip))
+            "output_gate: expected o and v (batch, time, heads, headdim) and skip (heads,), got "
+            f"{tuple(o.shape)}, {tuple(v.shape)} and {tuple(skip.shape)}"
         )
-    if skip is None and gate is None:
-        return o
     if gate is not None and gate.shape not in (o.shape, o.shape[:3]):
         raise UsageError(f"gate: expected {tuple(o.shape[:3])} or {tuple(o.shape)} like o, got {tuple(gate.shape)}")
     if choose_output_gate(implementation, o) == "triton":
@@ -45,11 +39,9 @@ def output_gate(
     return _plain(o, v, skip, gate)
 
 
-def _plain(o: Tensor, v: Tensor | None, skip: Tensor | None, gate: Tensor | None) -> Tensor:
+def _plain(o: Tensor, v: Tensor, skip: Tensor, gate: Tensor | None) -> Tensor:
     dtype = working_dtype(o)
-    mixed = o.to(dtype)
-    if v is not None and skip is not None:
-        mixed = mixed + skip.to(dtype)[:, None] * v.to(dtype)
+    mixed: Tensor = o.to(dtype) + skip.to(dtype)[:, None] * v.to(dtype)
     if gate is not None:
         mixed = mixed * (gate if gate.ndim == 4 else gate[..., None]).to(dtype)
     return mixed.to(o.dtype)

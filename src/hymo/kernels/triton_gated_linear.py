@@ -170,10 +170,10 @@ def scan(
 
 @triton.jit
 def forward(
-    v, b, c, g, A_log, skip, entering, final, o, tiles, pairs, table, H,
+    v, b, c, g, A_log, entering, final, o, tiles, pairs, table, H,
     v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, o_b, o_t,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
-    HAS_STATE: tl.constexpr, HAS_SKIP: tl.constexpr, KEEP: tl.constexpr,
+    HAS_STATE: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """Outputs, and final states of the sequences. KEEP: for the gradient the states that enter the
     tiles -> tiles (tiles, H, D, S), and the tiles' scores -> pairs (tiles, H, TILE, TILE).
@@ -204,8 +204,6 @@ def forward(
         pairs += (tile * H + head) * (TILE * TILE) + rows[:, None] * TILE + columns[None, :]
     unit = _unit(rows, OPERAND)
     apart = rows[:, None] ^ columns[None, :]
-    if HAS_SKIP:
-        own = tl.load(skip + head)
     length = (end - start).to(tl.int32)
     for offset in range(0, length, TILE):
         tile_rows = tied(rows, offset) + offset
@@ -238,8 +236,6 @@ def forward(
                 after += tl.where(right, 0.0, sibling)
                 total += sibling
         scores = tl.where(rows[:, None] >= columns[None, :], scores, 0.0)
-        if HAS_SKIP:
-            scores += tl.where(apart == 0, own, 0.0)
         into = reads * exp2(rate[None, :] * until[:, None])
         out = writes * exp2(rate[None, :] * after[:, None])
         result = dot(scores, values, OPERAND) + dot(into, turned_operand(state, OPERAND), OPERAND)

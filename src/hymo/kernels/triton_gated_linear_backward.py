@@ -95,12 +95,12 @@ def states(
 
 @triton.jit
 def backward(
-    v, b, c, g, A_log, skip, do, tiles, kept_scores, leaving, dv, db, dc, dg, dA, dskip, dinitial, table, H,
+    v, b, c, g, A_log, do, tiles, kept_scores, leaving, dv, db, dc, dg, dA, dinitial, table, H,
     v_b, v_t, v_h, v_d, b_b, b_t, b_h, b_s, c_b, c_t, c_h, c_s, g_b, g_t, g_h, do_b, do_t, do_h, do_d, tokens, segments,
     S: tl.constexpr, D: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr, TILE: tl.constexpr, OPERAND: tl.constexpr,
-    HAS_LEAVING: tl.constexpr, HAS_INITIAL: tl.constexpr, HAS_SKIP: tl.constexpr, KEPT: tl.constexpr,
+    HAS_LEAVING: tl.constexpr, HAS_INITIAL: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """Backward over a segment: all gradients. dA (H, S, segments), dskip (H, segments): the segments' parts for those.
+    """Backward over a segment: all gradients. dA (H, S, segments): the segments' parts for A_log.
 
     KEPT: states and scores of the tiles come from the forward pass, the states turned; else from `states`, and scores
     are formed here.
@@ -139,9 +139,6 @@ def backward(
     if HAS_LEAVING:
         grad = tl.load(leaving + (index * H + head) * (S * D) + place, mask=inside, other=0.0).to(tl.float32)
     rate_grad = tl.zeros((BS, TILE // 4), tl.float32)
-    if HAS_SKIP:
-        own = tl.load(skip + head)
-        skip_grad = tl.zeros((TILE,), tl.float32)
     lower = rows[:, None] > columns[None, :]
     upper = rows[:, None] < columns[None, :]
     apart = rows[:, None] ^ columns[None, :]
@@ -177,8 +174,6 @@ def backward(
         # P = dO V^T below the diagonal, its mirror image above.
         pairs = dot(grads, tl.trans(values), OPERAND)
         diagonal = tl.sum(tl.where(apart == 0, pairs, 0.0), 0)
-        if HAS_SKIP:
-            skip_grad += diagonal
         pairs = tl.where(lower, pairs, tl.where(upper, dot(values, tl.trans(grads), OPERAND), 0.0))
         until, after, _total = _spans(gate, rows, TILE)
         decay = tl.exp2(rate * tl.sum(gate, 0))
@@ -240,16 +235,12 @@ def backward(
         tl.store(db + key_place, tl.trans(write_grad.to(db.dtype.element_ty)), mask=mask)
         if not KEPT:
             scores = tl.where(lower, 0.0, scores)  # symmetric up to the mask, so their transpose costs nothing
-            if HAS_SKIP:
-                scores += tl.where(apart == 0, own, 0.0)
         value_grad += dot(scores, grads, OPERAND)
         mask = live[:, None]
         if D != BD:
             mask = mask & (d < D)[None, :]
         tl.store(dv + far_rows[:, None] * (H * D) + d[None, :], value_grad.to(dv.dtype.element_ty), mask=mask)
     tl.store(dA + (head * S + s) * segments + index, tl.sum(rate_grad, 1) * rate * (1.0 / LOG2E), mask=s < S)
-    if HAS_SKIP:
-        tl.store(dskip + head * segments + index, tl.sum(skip_grad, 0))
     if HAS_INITIAL:
         reached = tl.where(inside, first, 0) != 0
         tl.store(dinitial + (sequence * H + head) * (S * D) + place, grad, mask=reached)

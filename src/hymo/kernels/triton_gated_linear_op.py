@@ -43,30 +43,23 @@ OVERRIDE: LinearConfig | None = None
 _LIBRARY = "hymo::gated_linear"
 torch.library.define(
     _LIBRARY,
-    "(Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state, Tensor? cu_seqlens, Tensor? skip, bool keep)"
+    "(Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state, Tensor? cu_seqlens, bool keep)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     _LIBRARY + "_backward",
     "(Tensor do, Tensor? dfinal, Tensor v, Tensor b, Tensor c, Tensor g, Tensor A_log, Tensor? state,"
-    " Tensor? cu_seqlens, Tensor? skip, Tensor entering, Tensor tiles, Tensor pairs)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    " Tensor? cu_seqlens, Tensor entering, Tensor tiles, Tensor pairs)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
 
 def gated_linear_triton(
-    v: Tensor,
-    b: Tensor,
-    c: Tensor,
-    g: Tensor,
-    A_log: Tensor,
-    state: Tensor | None,
-    cu_seqlens: Tensor | None,
-    skip: Tensor | None,
+    v: Tensor, b: Tensor, c: Tensor, g: Tensor, A_log: Tensor, state: Tensor | None, cu_seqlens: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Outputs and final states; arguments as `hymo.kernels.gated_linear`, already checked."""
-    keep = keeps(v, b.shape[-1]) and needs_gradient(v, b, c, g, A_log, state, skip)
-    o, final = torch.ops.hymo.gated_linear(v, b, c, g, A_log, state, cu_seqlens, skip, keep)[:2]
+    keep = keeps(v, b.shape[-1]) and needs_gradient(v, b, c, g, A_log, state)
+    o, final = torch.ops.hymo.gated_linear(v, b, c, g, A_log, state, cu_seqlens, keep)[:2]
     return o, final
 
 
@@ -131,13 +124,11 @@ def _forward(
     A_log: Tensor,
     state: Tensor | None,
     cu_seqlens: Tensor | None,
-    skip: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     config = default_config(d_state, width, v.dtype)
     A_log = A_log.float().contiguous()
-    own = A_log if skip is None else skip.float().contiguous()
     state = None if state is None else state.contiguous()
     cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
     count = cut.table.shape[0]
@@ -158,10 +149,9 @@ def _forward(
         _scan(entering, gates, A_log, state, cut, reverse=False)
         first = entering
     kernels.forward[grid](
-        v, b, c, g, A_log, own, final if first is None else first, final, o, tiles, pairs, cut.table, heads,
+        v, b, c, g, A_log, final if first is None else first, final, o, tiles, pairs, cut.table, heads,
         *v.stride(), *b.stride(), *c.stride(), *g.stride(), *o.stride()[:2],
-        HAS_STATE=first is not None, HAS_SKIP=skip is not None, KEEP=keep,
-        **dict(constants, num_stages=config.stages, maxnreg=config.registers),
+        HAS_STATE=first is not None, KEEP=keep, **dict(constants, num_stages=config.stages, maxnreg=config.registers),
     )  # fmt: skip
     return o, final, entering, tiles, pairs
 
@@ -174,7 +164,6 @@ def _forward_fake(
     A_log: Tensor,
     state: Tensor | None,
     cu_seqlens: Tensor | None,
-    skip: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
@@ -199,15 +188,13 @@ def _backward(
     A_log: Tensor,
     state: Tensor | None,
     cu_seqlens: Tensor | None,
-    skip: Tensor | None,
     entering: Tensor,
     tiles: Tensor,
     pairs: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, length, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     config = default_config(d_state, width, v.dtype)
     rates = A_log.float().contiguous()
-    own = rates if skip is None else skip.float().contiguous()
     first = None if state is None else state.contiguous()
     dfinal = None if dfinal is None else dfinal.contiguous()
     cut = segments(batch, length, heads, cu_seqlens, config.tile, config.warps, v.device)
@@ -219,7 +206,6 @@ def _backward(
     kept = len(tiles) > 0
     dv, db, dc, dg = v.new_empty(v.shape), b.new_empty(b.shape), c.new_empty(c.shape), g.new_empty(g.shape)
     parts = v.new_empty((heads, d_state, count), dtype=torch.float32)
-    own_parts = v.new_empty((0 if skip is None else heads, count), dtype=torch.float32)
     outer = dfinal
     if cut.scanned:
         leaving = v.new_empty((count, heads, d_state, width), dtype=torch.float32)
@@ -240,12 +226,11 @@ def _backward(
     has_initial = state is not None
     dinitial = v.new_empty((sequences if has_initial else 0, heads, d_state, width), dtype=torch.float32)
     gradients.backward[grid](
-        v, b, c, g, rates, own, do, tiles, pairs, tiles if outer is None else outer, dv, db, dc, dg, parts, own_parts,
-        dinitial, cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length, count,
-        HAS_LEAVING=outer is not None, HAS_INITIAL=has_initial, HAS_SKIP=skip is not None, KEPT=kept, **staged,
+        v, b, c, g, rates, do, tiles, pairs, tiles if outer is None else outer, dv, db, dc, dg, parts, dinitial,
+        cut.table, heads, *v.stride(), *b.stride(), *c.stride(), *g.stride(), *do.stride(), length, count,
+        HAS_LEAVING=outer is not None, HAS_INITIAL=has_initial, KEPT=kept, **staged,
     )  # fmt: skip
-    dskip = own_parts.sum(-1).to(rates.dtype if skip is None else skip.dtype)
-    return dv, db, dc, dg, parts.sum(-1).to(A_log.dtype), dskip, dinitial
+    return dv, db, dc, dg, parts.sum(-1).to(A_log.dtype), dinitial
 
 
 def _backward_fake(
@@ -258,11 +243,10 @@ def _backward_fake(
     A_log: Tensor,
     state: Tensor | None,
     cu_seqlens: Tensor | None,
-    skip: Tensor | None,
     entering: Tensor,
     tiles: Tensor,
     pairs: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     _, _, heads, d_state, width, sequences = _sizes(v, b, cu_seqlens)
     rows = 0 if state is None else sequences
     return (
@@ -271,30 +255,21 @@ def _backward_fake(
         c.new_empty(c.shape),
         g.new_empty(g.shape),
         A_log.new_empty(A_log.shape),
-        v.new_empty(0, dtype=torch.float32) if skip is None else skip.new_empty(skip.shape),
         v.new_empty((rows, heads, d_state, width), dtype=torch.float32),
     )
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:8], *output[2:])
+    ctx.save_for_backward(*inputs[:7], *output[2:])
 
 
 def _gradient(ctx: Any, do: Tensor | None, dfinal: Tensor | None, *_unused: Tensor | None) -> tuple[Any, ...]:
-    v, b, c, g, A_log, state, cu_seqlens, skip, *kept = ctx.saved_tensors
+    v, b, c, g, A_log, state, cu_seqlens, *kept = ctx.saved_tensors
     if do is None:
         do = torch.zeros_like(v)
-    *grads, dskip, dstate = torch.ops.hymo.gated_linear_backward(
-        do, dfinal, v, b, c, g, A_log, state, cu_seqlens, skip, *kept
-    )
-    return (
-        *grads,
-        None if state is None else dstate.to(state.dtype),
-        None,
-        None if skip is None else dskip,
-        None,
-    )
+    grads = torch.ops.hymo.gated_linear_backward(do, dfinal, v, b, c, g, A_log, state, cu_seqlens, *kept)
+    return *grads[:5], None if state is None else grads[5].to(state.dtype), None, None
 
 
 torch.library.impl(_LIBRARY, ("CPU", "CUDA"), _forward)

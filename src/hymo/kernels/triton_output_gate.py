@@ -1,6 +1,6 @@
 r"""Triton kernels of skip path and output gate, and of their gradient.
 
-With m = o + skip v (or o) and y = m z (z the gate, or 1)::
+With m = o + skip v and y = m z (z the gate, or 1)::
 
     do = dy z        dz = dy m, summed over a head's channels if z has one value for them
     dskip = sum over tokens and channels of do v
@@ -33,7 +33,6 @@ def _head_columns(heads, WIDTH: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.con
 def gate_forward(
     o, v, skip, gate, y, tokens, heads,
     WIDTH: tl.constexpr, TOKENS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr,
-    SKIP: tl.constexpr,
 ):  # fmt: skip
     """y = (o + skip v) gate."""
     start = tl.program_id(0) * TOKENS
@@ -44,10 +43,9 @@ def gate_forward(
     inside = inside & live[:, None, None]
     row = i[:, None] * heads + head[None, :]
     place = row[:, :, None] * WIDTH + d
+    scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)[None, :, None]
     out = tl.load(o + far * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
-    if SKIP:
-        scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)[None, :, None]
-        out += scale * tl.load(v + far * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
+    out += scale * tl.load(v + far * WIDTH + place, mask=inside, other=0.0).to(tl.float32)
     if GATE == PER_HEAD:
         rows = live[:, None] & known[None, :]
         out *= tl.load(gate + far + row, mask=rows, other=0.0).to(tl.float32)[:, :, None]
@@ -60,15 +58,14 @@ def gate_forward(
 def gate_backward(
     dy, o, v, skip, gate, do, dgate, parts, tokens, heads,
     WIDTH: tl.constexpr, SPAN: tl.constexpr, TOKENS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
-    GATE: tl.constexpr, SKIP: tl.constexpr,
+    GATE: tl.constexpr,
 ):  # fmt: skip
     """do, dgate, and each span's part of the gradient of skip -> parts (spans, H)."""
     start = tl.program_id(0) * SPAN
     far = start.to(tl.int64) * heads
     i = tl.arange(0, TOKENS)
     head, d, known, inside = _head_columns(heads, WIDTH, GROUP, BLOCK)
-    if SKIP:
-        scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)[None, :, None]
+    scale = tl.load(skip + head, mask=known, other=0.0).to(tl.float32)[None, :, None]
     dy += far * WIDTH
     o += far * WIDTH
     v += far * WIDTH
@@ -81,14 +78,10 @@ def gate_backward(
         row = (first + i)[:, None] * heads + head[None, :]
         place = row[:, :, None] * WIDTH + d
         pull = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
+        values = tl.load(v + place, mask=mask, other=0.0).to(tl.float32)
         passed = pull
-        if SKIP:
-            values = tl.load(v + place, mask=mask, other=0.0).to(tl.float32)
         if GATE != NO_GATE:
-            mixed = tl.load(o + place, mask=mask, other=0.0).to(tl.float32)
-            if SKIP:
-                mixed += scale * values
-            by_gate = pull * mixed
+            by_gate = pull * (tl.load(o + place, mask=mask, other=0.0).to(tl.float32) + scale * values)
         if GATE == PER_HEAD:
             rows = live[:, None] & known[None, :]
             passed = pull * tl.load(gate + far + row, mask=rows, other=0.0).to(tl.float32)[:, :, None]
@@ -97,8 +90,6 @@ def gate_backward(
             passed = pull * tl.load(gate + far * WIDTH + place, mask=mask, other=0.0).to(tl.float32)
             tl.store(dgate + far * WIDTH + place, by_gate.to(dgate.dtype.element_ty), mask=mask)
         tl.store(do + place, passed.to(do.dtype.element_ty), mask=mask)
-        if SKIP:
-            total += passed * values
-    if SKIP:
-        by_head = tl.sum(tl.sum(total, 2), 0)
-        tl.store(parts + tl.program_id(0).to(tl.int64) * heads + head, by_head, mask=known)
+        total += passed * values
+    by_head = tl.sum(tl.sum(total, 2), 0)
+    tl.store(parts + tl.program_id(0).to(tl.int64) * heads + head, by_head, mask=known)

@@ -18,14 +18,14 @@ SPAN = 64
 """Tokens of a program of the backward pass."""
 
 _LIBRARY = "hymo::output_gate"
-torch.library.define(_LIBRARY, "(Tensor o, Tensor? v, Tensor? skip, Tensor? gate) -> Tensor")
+torch.library.define(_LIBRARY, "(Tensor o, Tensor v, Tensor skip, Tensor? gate) -> Tensor")
 torch.library.define(
     _LIBRARY + "_backward",
-    "(Tensor dy, Tensor o, Tensor? v, Tensor? skip, Tensor? gate) -> (Tensor, Tensor, Tensor)",
+    "(Tensor dy, Tensor o, Tensor v, Tensor skip, Tensor? gate) -> (Tensor, Tensor, Tensor)",
 )
 
 
-def output_gate_triton(o: Tensor, v: Tensor | None, skip: Tensor | None, gate: Tensor | None) -> Tensor:
+def output_gate_triton(o: Tensor, v: Tensor, skip: Tensor, gate: Tensor | None) -> Tensor:
     """Arguments as `hymo.kernels.output_gate`, already checked."""
     y: Tensor = torch.ops.hymo.output_gate(o, v, skip, gate)
     return y
@@ -40,43 +40,40 @@ def _shape(o: Tensor, gate: Tensor | None, elements: int) -> dict[str, Any]:
     return {"WIDTH": width, "TOKENS": tokens, "GROUP": group, "BLOCK": block, "GATE": kind.value, "num_warps": 4}
 
 
-def _forward(o: Tensor, v: Tensor | None, skip: Tensor | None, gate: Tensor | None) -> Tensor:
+def _forward(o: Tensor, v: Tensor, skip: Tensor, gate: Tensor | None) -> Tensor:
     y = o.new_empty(o.shape)
     tokens, heads = o.shape[0] * o.shape[1], o.shape[2]
     constants = _shape(o, gate, FORWARD_ELEMENTS)
     kernels.gate_forward[(triton.cdiv(tokens, constants["TOKENS"]), triton.cdiv(heads, constants["GROUP"]))](
-        o.contiguous(), *(o if x is None else x.contiguous() for x in (v, skip, gate)), y, tokens, heads,
-        SKIP=skip is not None, **constants,
+        o.contiguous(), v.contiguous(), skip.contiguous(), o if gate is None else gate.contiguous(), y, tokens, heads,
+        **constants,
     )  # fmt: skip
     return y
 
 
-def _backward(
-    dy: Tensor, o: Tensor, v: Tensor | None, skip: Tensor | None, gate: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _backward(dy: Tensor, o: Tensor, v: Tensor, skip: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     tokens, heads = o.shape[0] * o.shape[1], o.shape[2]
     spans = triton.cdiv(tokens, SPAN)
     do = o.new_empty(o.shape)
     dgate = o.new_empty(0) if gate is None else gate.new_empty(gate.shape)
-    parts = o.new_empty((spans, 0 if skip is None else heads), dtype=torch.float32)
+    parts = o.new_empty((spans, heads), dtype=torch.float32)
     constants = _shape(o, gate, BACKWARD_ELEMENTS)
     kernels.gate_backward[(spans, triton.cdiv(heads, constants["GROUP"]))](
-        dy.contiguous(), o.contiguous(), *(o if x is None else x.contiguous() for x in (v, skip, gate)),
-        do, dgate, parts, tokens, heads, SPAN=SPAN, SKIP=skip is not None, **constants,
+        dy.contiguous(), o.contiguous(), v.contiguous(), skip.contiguous(), o if gate is None else gate.contiguous(),
+        do, dgate, parts, tokens, heads, SPAN=SPAN, **constants,
     )  # fmt: skip
-    return do, dgate, parts.sum(0) if skip is None else parts.sum(0).to(skip.dtype)
+    return do, dgate, parts.sum(0).to(skip.dtype)
 
 
-def _forward_fake(o: Tensor, v: Tensor | None, skip: Tensor | None, gate: Tensor | None) -> Tensor:
+def _forward_fake(o: Tensor, v: Tensor, skip: Tensor, gate: Tensor | None) -> Tensor:
     return o.new_empty(o.shape)
 
 
 def _backward_fake(
-    dy: Tensor, o: Tensor, v: Tensor | None, skip: Tensor | None, gate: Tensor | None
+    dy: Tensor, o: Tensor, v: Tensor, skip: Tensor, gate: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     dgate = o.new_empty(0) if gate is None else gate.new_empty(gate.shape)
-    dskip = o.new_empty(0, dtype=torch.float32) if skip is None else skip.new_empty(skip.shape)
-    return o.new_empty(o.shape), dgate, dskip
+    return o.new_empty(o.shape), dgate, skip.new_empty(skip.shape)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -86,11 +83,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     o, v, skip, gate = ctx.saved_tensors
     do, dgate, dskip = torch.ops.hymo.output_gate_backward(dy, o, v, skip, gate)
-    dgate = None if gate is None else dgate
-    if skip is None:
-        return do, None, None, dgate
     dv = (skip[:, None] * do).to(v.dtype)  # compiled, this is formed where the gradients of v are added up
-    return do, dv, dskip, dgate
+    return do, dv, dskip, None if gate is None else dgate
 
 
 torch.library.impl(_LIBRARY, ("CPU", "CUDA"), _forward)

@@ -107,8 +107,7 @@ class GatedDeltaNetBlock(Float32Islands):
             self._advance(cache, u, states, context)
             return o.reshape(shape)
         values, b, c, gate, dt = self._project(v, heads, context)
-        skips = values is heads and self._recurrence_skips(context, cache)
-        o, states = self._recur(values, b, c, dt, v, context, cache, self.D_skip if skips else None)
+        o, states = self._recur(values, b, c, dt, v, context, cache)
         if context.telemetry is not None:
             context.record(f"gdn/o_absmax/{self.layer}", o.abs().amax())
         if cache is not None:
@@ -117,13 +116,7 @@ class GatedDeltaNetBlock(Float32Islands):
             context.record(f"gdn/state_absmax/{self.layer}", states[-1].abs().amax())
         if self.o_norm is not None:
             o = self.o_norm(o)
-        y = output_gate(o, None, None, gate) if skips else output_gate(o, heads, self.D_skip, gate)
-        return y.flatten(-2).reshape(shape)
-
-    def _recurrence_skips(self, context: SequenceContext, cache: GDNCache | None) -> bool:
-        """Whether the recurrence adds the skip path to its outputs: where nothing looks at them between the two."""
-        alone = self.o_norm is None and context.telemetry is None
-        return alone and cache is None and self.beta_proj is None
+        return output_gate(o, heads, self.D_skip, gate).flatten(-2).reshape(shape)
 
     def _project(
         self, v: Tensor, heads: Tensor, context: SequenceContext
@@ -191,17 +184,16 @@ class GatedDeltaNetBlock(Float32Islands):
         v: Tensor,
         context: SequenceContext,
         cache: GDNCache | None,
-        skip: Tensor | None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run the recurrence: outputs, and the states asked for: after every new token, after the last, or none.
 
-        Gates are zero at padding, which makes it an exact no-op there. `skip` is for `gated_linear` without a cache.
+        Gates are zero at padding, which makes it an exact no-op there.
         """
         wide = torch.promote_types(v.dtype, torch.float32)
         dt = dt.to(wide) + self.dt_bias
         valid = _valid(v, context)
         rule: Rule = gated_linear
-        rates: dict[str, Tensor] = {} if skip is None else {"skip": skip}
+        rates: dict[str, Tensor] = {}
         if self.beta_proj is not None:
             log_alpha = -self.shared_log_rates().mean(-1).exp() * F.softplus(dt)
             beta = torch.sigmoid(self.beta_proj(v).to(wide))
@@ -214,7 +206,7 @@ class GatedDeltaNetBlock(Float32Islands):
             g = torch.sigmoid(dt)
             if valid is not None:
                 g, b = g * valid, b * valid[..., None].to(b.dtype)
-            inputs, rates = (values, b, c, g), rates | {"A_log": self.shared_log_rates()}
+            inputs, rates = (values, b, c, g), {"A_log": self.shared_log_rates()}
         if cache is not None and context.keep_history:
             return _token_by_token(rule, inputs, rates, cache.state)
         o, final = rule(
