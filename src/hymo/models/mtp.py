@@ -13,7 +13,6 @@ concatenation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -46,14 +45,15 @@ class MultiTokenPrediction(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(MTPBlock(config) for _ in range(config.mtp_depth))
-        self._compiled: list[Callable[..., tuple[Tensor, Tensor]]] = []
+        self._compiled: Callable[[Tensor, Tensor], list[Tensor]] | None = None
 
     def compile_blocks(self, **options: Any) -> None:
-        """Let torch.compile make kernels of every block, for passes with gradients; options as there."""
-        self._compiled = [
-            torch.compile(partial(_advance, block, depth), fullgraph=True, **options)
-            for depth, block in enumerate(self.blocks, 1)
-        ]
+        """Let torch.compile make kernels of the chain, for passes with gradients; options as there.
+
+        The whole chain is one graph: apart, its blocks share their code, and one after the first is taken for the
+        first at another length, with every size left open.
+        """
+        self._compiled = torch.compile(self._chain, fullgraph=True, **options) if len(self.blocks) else None
 
     def forward(self, hidden: Tensor, embedded: Tensor) -> list[Tensor]:
         """Head inputs of every depth over a whole window.
@@ -65,16 +65,13 @@ class MultiTokenPrediction(nn.Module):
         Returns:
             Per depth d = 1, 2, ... the output head's input (B, T - d, dim); position t predicts token t + d + 1.
         """
+        if self._compiled is not None and torch.is_grad_enabled():
+            return self._compiled(hidden, embedded)
+        return self._chain(hidden, embedded)
+
+    def _chain(self, hidden: Tensor, embedded: Tensor) -> list[Tensor]:
         outputs, chain = [], hidden
-        compiled = self._compiled and torch.is_grad_enabled()
-        steps = self._compiled if compiled else [partial(_advance, b, d) for d, b in enumerate(self.blocks, 1)]
-        for step in steps:
-            chain, out = step(chain, embedded)
+        for depth, block in enumerate(self.blocks, 1):
+            chain, out = block(chain[:, :-1], embedded[:, depth:])
             outputs.append(out)
         return outputs
-
-
-def _advance(block: nn.Module, depth: int, chain: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
-    """One step over a whole window: chain (B, T - depth + 1, dim) of the step before, embedded (B, T, dim)."""
-    advanced, out = block(chain[:, :-1], embedded[:, depth:])
-    return advanced, out
