@@ -98,7 +98,8 @@ class DeepSeekMoE(Float32Islands):
         """
         k = chosen.shape[-1]
         flat = chosen.flatten()
-        order = torch.argsort(flat.to(torch.uint8) if self.config.n_routed_experts <= 256 else flat, stable=True)
+        narrow = self.config.n_routed_experts <= 256 and flat.device.type != "mps"  # fewer digits to sort by
+        order = torch.argsort(flat.to(torch.uint8) if narrow else flat, stable=True)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         x = spread_rows(tokens, order, back, k)
         if self.expert_dtype is not None:
