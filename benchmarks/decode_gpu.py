@@ -45,7 +45,9 @@ def flagship(record: bool = True) -> Engine:
     """The flagship in bf16 with random weights; only its tables of angles are longer, for long prompts."""
     config = derive_config(load_config("hymo_750m"), model={"max_seq_len": LONG + 4096})
     torch.manual_seed(0)
-    return Engine(build_hymo(config, device="cuda").to(torch.bfloat16), Endless(), record)
+    engine = Engine(build_hymo(config, device="cuda").to(torch.bfloat16), Endless(), record)
+    engine.settle()
+    return engine
 
 
 def prompts(batch: int, length: int) -> list[tuple[int, ...]]:
@@ -61,10 +63,11 @@ def decode(
     drafts: int = 0,
     temperature: float = 1.0,
 ) -> Row:
-    """Time generation after the first token."""
+    """Time generation after the first token, in recordings of its own: a larger batch's would serve it."""
+    own = Engine(engine.model, engine.tokenizer, engine._recorders is not None)
 
     def run(stop_after: int | None) -> tuple[float, int, int, float, list[Any]]:
-        scheduler = engine.scheduler(slots=batch)
+        scheduler = own.scheduler(slots=batch)
         rule = [Sampling(seed=place, temperature=temperature) for place in range(batch)]
         requests = [Request(p, new, r, speculative=drafts) for p, r in zip(prompts(batch, CONTEXT), rule, strict=True)]
         jobs = [scheduler.submit(request) for request in requests]
@@ -85,12 +88,13 @@ def decode(
 
     run(8)  # records the passes
     timed = [run(None) for _ in range(3)]
-    rates = sorted(tokens / seconds for seconds, tokens, *_ in timed)
-    seconds, _, steps, size, texts = timed[-1]
+    rates = [tokens / seconds for seconds, tokens, *_ in timed]
+    middle = rates.index(statistics.median(rates))
+    seconds, _, steps, size, texts = timed[middle]
     stats = [text.speculation for text in texts if text.speculation is not None]
     return {
         "phase": "decode", "batch": batch, "context": CONTEXT, "new_tokens": new, "drafts": str(drafts),
-        "temperature": temperature, "tok_per_s": statistics.median(rates), "spread": [rates[0], rates[-1]],
+        "temperature": temperature, "tok_per_s": rates[middle], "spread": [min(rates), max(rates)], "repeats": rates,
         "ms_per_pass": 1000 * seconds / steps, "state_bytes": int(size),
         "tokens_per_pass": sum(s.tokens for s in stats) / max(sum(s.passes for s in stats), 1) if stats else 1.0,
         "acceptance": [
@@ -105,15 +109,21 @@ def plain(engine: Engine) -> Iterator[Row]:
 
 
 def passes(engine: Engine) -> Iterator[Row]:
-    """The device alone: replays of one recorded pass after another, by CUDA events."""
+    """The device alone: replays of one recorded pass after another, by CUDA events; and seconds to record it, twice."""
     model = engine.model
     closed = torch.zeros(model.config.vocab_size, device="cuda")
     with torch.inference_mode():
-        for batch, width in ((1, 1), (1, 3), (16, 1), (64, 1)):
+        for batch, width in ((1, 1), (1, 3), (16, 1), (16, 3), (64, 1)):
             state = FixedState.of(model, batch, 1024)
             state.lengths.fill_(CONTEXT)
-            work = Recorded(model, state, batch, width, closed, draws=True)
-            work.record(torch.cuda.graph_pool_handle())
+            recording = []
+            for _ in range(2):
+                torch.cuda.synchronize()
+                began = time.perf_counter()
+                work = Recorded(model, state, batch, width, closed, draws=True)
+                work.record(torch.cuda.graph_pool_handle())
+                torch.cuda.synchronize()
+                recording.append(time.perf_counter() - began)
             chain = torch.zeros((batch, model.config.dim), dtype=torch.bfloat16, device="cuda")
             work.replay([[5 + 37 * row, width, 1.0, *[0.5] * width] for row in range(batch)], chain)
             torch.cuda.synchronize()
@@ -125,7 +135,7 @@ def passes(engine: Engine) -> Iterator[Row]:
             stop.record()
             torch.cuda.synchronize()
             row = {"phase": "pass", "batch": batch, "context": CONTEXT, "drafts": str(width - 1), "tok_per_s": None}
-            yield named({**row, "ms_per_pass": start.elapsed_time(stop) / 60})
+            yield named({**row, "ms_per_pass": start.elapsed_time(stop) / 60, "record_s": recording})
 
 
 def eager(_: Engine) -> Iterator[Row]:
@@ -184,9 +194,8 @@ def forced(engine: Engine, acceptance: Sequence[float]) -> Iterator[Row]:
 
     Recorded._accept = by_chance  # type: ignore[method-assign, assignment]
     try:
-        own = Engine(engine.model, engine.tokenizer)
         for batch, depth in ((1, len(acceptance)), (1, 1), (16, len(acceptance))):
-            row = decode(own, batch, NEW, depth)
+            row = decode(engine, batch, NEW, depth)
             yield named({**row, "forced": list(acceptance[:depth])})
     finally:
         Recorded._accept = judge  # type: ignore[method-assign]

@@ -64,8 +64,10 @@ def test_prompts_read_in_pieces_give_the_full_pass(dtype: torch.dtype) -> None:
         assert float((got[1, :180] - wanted[1, 40:220]).norm() / wanted[1, 40:220].norm()) < bound
 
 
-@pytest.mark.parametrize("simple", [True, False])
-def test_texts_are_those_of_the_model_as_written(simple: bool) -> None:
+@pytest.mark.parametrize(("simple", "patience"), [(True, 512), (True, 3), (False, 512)])
+def test_texts_are_those_of_the_model_as_written(simple: bool, patience: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In larger recordings all along, or from one to the other soon, also while a pass is in flight."""
+    monkeypatch.setattr("hymo.inference.recorded._PATIENCE", patience)
     model = small(vocab_size=259)
     plain, recorded = Engine(model, ByteTokenizer(), record=False), Engine(model, ByteTokenizer())
     requests = [

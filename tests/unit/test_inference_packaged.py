@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import gc
 import json
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import hymo
 from hymo.core.load import load_config
@@ -60,11 +63,27 @@ def test_a_small_model_takes_one_thread_unless_told_otherwise(monkeypatch: pytes
     monkeypatch.setattr("torch.set_num_threads", taken.append)
     engine = Engine.from_checkpoint("demo")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    engine.settle_threads()
+    engine.settle()
     assert taken == []
     monkeypatch.delenv("OMP_NUM_THREADS")
-    engine.settle_threads()
+    engine.settle()
     assert taken == [1]
+
+
+def test_collections_pass_over_what_is_loaded_beside_a_gpu() -> None:
+    gc.unfreeze()
+    engine = Engine.from_checkpoint("demo")
+    engine.settle()
+    assert gc.get_freeze_count() == 0  # on a CPU nothing is to be gained
+    before = len(gc.get_objects())
+    weight = SimpleNamespace(device=torch.device("cuda"))
+    engine.model = SimpleNamespace(embed=SimpleNamespace(weight=weight), parameters=list)  # type: ignore[assignment]
+    try:
+        engine.settle()
+        assert gc.get_freeze_count() > 0.9 * before
+        assert len(gc.get_objects()) < 0.1 * before
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.heavy

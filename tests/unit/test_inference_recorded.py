@@ -139,9 +139,14 @@ else:
         assert bool(found) == bool(error)
         assert any(f": {named} " in line for line in found) or not error, found
 
-    def test_texts_are_those_of_the_model_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
-        """Drawn within the pass and outside it, drafted and not, joining and leaving, alone and in company."""
+    @pytest.mark.parametrize("patience", [0, 3, 512])
+    def test_texts_are_those_of_the_model_as_written(patience: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Drawn within the pass and outside it, drafted and not, joining and leaving, alone and in company.
+
+        Each in a pass of its own size, in a larger one all along, and in one after the other while a pass is in flight.
+        """
         monkeypatch.setattr(fused, "FusedPass", Written)
+        monkeypatch.setattr("hymo.inference.recorded._PATIENCE", patience)
         model = slow_decay(build(vocab_size=259, **SMALL))
         plain, recorded = Engine(model, ByteTokenizer(), record=False), Engine(model, ByteTokenizer())
         for drafts, top_p in ((False, 1.0), (2, 1.0), (1, 0.9)):
@@ -162,7 +167,8 @@ else:
                     assert mine.logprobs == pytest.approx(other.logprobs, abs=1e-5)
                     assert [t.drafted for t in mine.details] == [t.drafted for t in other.details]
 
-    def test_what_is_rarely_asked_for_is_not_recorded() -> None:
+    def test_what_is_rarely_asked_for_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hymo.inference.recorded._PATIENCE", 8)
         model = slow_decay(build(vocab_size=259, **SMALL))
         recorder = Recorder(model, torch.zeros(259, dtype=torch.bool))
         recorder.make_room(4, 32, 2, 4, 4096, 0)
@@ -172,15 +178,6 @@ else:
         found = [sizes(recorder.of(2, 2, True)) for _ in range(10)]
         assert found == [(4, 3, True)] * 8 + [(2, 2, True)] * 2
         assert sizes(recorder.of(1, 1, True)) == (2, 2, True)  # the smallest that will do
-
-    def test_a_text_after_a_batch_soon_gets_a_pass_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fused, "FusedPass", Written)
-        engine = Engine(slow_decay(build(vocab_size=259, **SMALL)), ByteTokenizer())
-        assert engine._recorders is not None
-        engine.run([engine.request("ab", 30, Sampling(seed=seed)) for seed in range(4)], 4)
-        engine.run([engine.request("ab", 30, Sampling(seed=9))], 4)
-        (recorder,) = engine._recorders._spare
-        assert {key[0] for key in recorder._passes} == {1, 4}
 
     def test_a_text_that_ends_while_the_next_pass_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         """It stops by a string, or is cancelled: its row is free, the others go on as if nothing had been."""
@@ -249,6 +246,21 @@ else:
         assert len(caught) == 1
         plain = Engine(model, ByteTokenizer(), record=False)
         assert texts == [plain.generate("a", 8, Sampling(seed=seed)).tokens for seed in (1, 2)]
+
+    def test_a_failure_to_record_while_a_pass_is_in_flight_costs_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(self: Recorded, pool: Any) -> None:
+            if self.rows == 1:
+                raise RuntimeError("no room for a second graph")
+
+        monkeypatch.setattr(fused, "FusedPass", Written)
+        monkeypatch.setattr(Recorded, "record", fail)
+        monkeypatch.setattr("hymo.inference.recorded._PATIENCE", 3)
+        model = slow_decay(build(vocab_size=259, **SMALL))
+        plain, engine = Engine(model, ByteTokenizer(), record=False), Engine(model, ByteTokenizer())
+        requests = [engine.request("ab", new, Sampling(seed=new)) for new in (6, 20)]
+        with pytest.warns(UserWarning, match="without CUDA graphs: RuntimeError: no room for a second graph$"):
+            texts = engine.run(requests, 2)
+        assert [text.tokens for (text,) in texts] == [text.tokens for (text,) in plain.run(requests, 2)]
 
     def test_models_that_the_kernels_are_not_made_for_are_named() -> None:
         assert obstacle(build()) == ""

@@ -36,7 +36,7 @@ class Faulty(Engine):
 
 def main() -> None:
     engine = Faulty.from_checkpoint("demo")
-    engine.settle_threads()
+    engine.settle()
     with listen("127.0.0.1", 0) as bound:
         print(f"serving demo at {address(bound)}", file=sys.stderr, flush=True)
         serve(engine, Settings("demo", slots=1, max_waiting=1), bound, 1, lambda line: None)

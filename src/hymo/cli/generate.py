@@ -83,7 +83,7 @@ def generate(
     given = [os.fsencode(prompt)] if prompts is None else read_prompts(prompts)  # bytes that are no UTF-8 stay so
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)), dtype)
-    engine.settle_threads()
+    engine.settle()
     drafts: Drafts = (draft_depth if draft_depth is not None else "auto") if speculative else False
 
     def request(text: bytes) -> Request:

@@ -69,7 +69,7 @@ def serve(
         raise UsageError(f"{source}: is empty or has blanks at its ends. Give a key, or leave it out to ask for none.")
     with listen(host, port) as bound:
         engine = Engine.from_checkpoint(checkpoint, str(resolve_device(device)), dtype)
-        engine.settle_threads()
+        engine.settle()
         engine.scheduler(slots, token_budget)  # refuses wrong sizes before anybody connects
         called = name or checkpoint.resolve().name
         settings = Settings(

@@ -89,7 +89,7 @@ def bench_decode(
         batches: numbers of texts at once.
         context: tokens of each prompt; held-out text for a checkpoint.
         new_tokens: tokens to generate for each text.
-        drafts: draft depths to measure.
+        drafts: draft depths to measure, fewer first: where one is measured, recordings of more would serve it.
 
     Raises:
         UsageError: sizes that the context does not hold, or drafts without prediction heads.
@@ -99,8 +99,9 @@ def bench_decode(
         raise UsageError("--batch and --context: must be at least 1, --new-tokens at least 2.")
     rows = []
     for batch in batches:
+        alone = Engine(engine.model, engine.tokenizer)  # recordings of a larger batch would serve this one
         for depth in drafts:
-            rows += _measure(engine, target, trained, batch, context, new_tokens, depth)
+            rows += _measure(alone, target, trained, batch, context, new_tokens, depth)
     return rows
 
 

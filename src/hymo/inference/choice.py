@@ -60,15 +60,18 @@ class Choice:
         """Whether it certainly gets two more tokens without drafts, unless it stops."""
         return self.speculation is None and self.drawn + 2 <= self.job.request.max_new_tokens
 
-    def depth(self, seconds: list[float | None]) -> int:
-        """Drafts for the next pass, given the measured times of a pass with 0, 1, ... of them."""
+    def depth(self, seconds: list[float | None], made: int = 0) -> int:
+        """Drafts for the next pass, given the measured times of a pass with 0, 1, ... of them.
+
+        Where the pass makes `made` drafts in any case, a text that drafts as far as it pays has them all judged.
+        """
         asked = self.job.request.speculative
         if self.speculation is None:
             return 0
         heads = len(self.speculation.proposed)
         left = self.job.request.max_new_tokens - self.drawn
         if asked == "auto":
-            depth = choose_depth(self.speculation.recent, seconds, self.speculation.passes)
+            depth = made or choose_depth(self.speculation.recent, seconds, self.speculation.passes)
         else:
             depth = heads if asked is True else int(asked)
         return min(depth, left - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -89,15 +90,22 @@ class Engine:
         tokenizer = tokenizer_of_checkpoint(config.run.tokenizer, manifest.tokenizer, folder)
         return cls(model.to(DTYPES[dtype]), tokenizer)
 
-    def settle_threads(self) -> None:
-        """On a CPU, let a small model run on one thread, unless OMP_NUM_THREADS says otherwise. For whole processes.
+    def settle(self) -> None:
+        """Make this process one that generates. For whole processes, once their model is loaded.
 
-        One token's products are too small to share: with two threads on two busy cores `demo` was 20 times slower.
+        On a CPU a small model runs on one thread, unless OMP_NUM_THREADS says otherwise: one token's products are too
+        small to share, and with two threads on two busy cores `demo` was 20 times slower.
+
+        Beside a CUDA device Python's garbage collections pass over what is loaded by now. Tokens and requests make one
+        necessary now and then, and the libraries' hundreds of thousands of objects keep it busy for hundreds of passes.
         """
         weight = self.model.embed.weight
         size = sum(parameter.numel() for parameter in self.model.parameters())
         if weight.device.type == "cpu" and size < _SMALL and "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(1)
+        if weight.device.type == "cuda" and not gc.get_freeze_count():
+            gc.collect()
+            gc.freeze()
 
     @property
     def context(self) -> int:

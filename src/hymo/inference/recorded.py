@@ -24,8 +24,13 @@ _BLOCK = 1024
 """Logits that one program of the drawing kernels looks at."""
 _MARKS = (torch.float32, torch.int32, torch.float32, torch.float64)
 """Types of what those kernels note of each block."""
-_PATIENCE = 8
-"""Passes that a larger recording runs in place of a missing one: recording takes as long as thousands of them."""
+_PATIENCE = 512
+"""Passes of a size that run in a larger recording before one is made for it: what they lose, a recording costs.
+
+On an H200 a recording of the flagship takes 0.3 s, or seconds where kernels are yet to be compiled, and a pass in its
+own size saves 0.4 ms (16 texts in place of 64) to 1 ms (one text in place of 64). Whether many more passes of a size
+will come nobody knows; who records it when the loss has reached the cost loses about twice what foresight would.
+"""
 _ROUND = 64
 """Room for tokens comes in multiples of this, so that texts of similar length share recordings."""
 
@@ -282,21 +287,22 @@ class Recorder:
         return new
 
     def of(self, rows: int, width: int, draws: bool) -> Recorded:
-        """The pass for so many rows and tokens, both at least; recorded if it is new. `draws`: as in `Recorded`.
+        """The pass for so many rows and tokens, both at least. `draws`: as in `Recorded`. To be asked before each pass.
 
-        The last pass of a text has room for fewer drafts than those before it, and a batch that ends passes through
-        every size: what is asked for a few times only is not worth a recording where a larger one exists.
+        It is recorded at once where nothing recorded is large enough. Else the smallest that is serves `_PATIENCE`
+        times first: a batch that ends passes through every size, and the last pass of a text has room for fewer drafts
+        than those before it; but a text that goes on alone shall not stay in a batch's pass for good, nor many short
+        ones after each other. So passes are counted over all texts that share the state.
         """
         assert self.state is not None
-        bucket = self._bucket(rows)
-        key = (bucket, width, draws)
+        key = (self._bucket(rows), width, draws)
         found = self._passes.get(key)
         if found is None:
             self._missed[key] += 1
-            larger = [k for k in self._passes if k[0] >= bucket and k[1] >= width and k[2] == draws]
+            larger = [k for k in self._passes if k[0] >= key[0] and k[1] >= width and k[2] == draws]
             if larger and self._missed[key] <= _PATIENCE:
-                return self._passes[min(larger)]
-            found = Recorded(self._model, self.state, bucket, width, self._closed, draws)
+                return self._passes[min(larger, key=lambda k: k[0] * k[1])]
+            found = Recorded(self._model, self.state, key[0], width, self._closed, draws)
             found.record(self._pool)
             self._passes[key] = found
         return found

@@ -310,13 +310,14 @@ class Scheduler:
                 choice.speculation.note(ran.depths[row], len(tokens) - 1)
             _push(choice, tokens)
             going.append(choice)
-        self._costs.note(len(ran.choices), ran.hidden.shape[1] - 1, time.perf_counter() - began)
+        if ran.fits:
+            self._costs.note(len(ran.choices), ran.hidden.shape[1] - 1, time.perf_counter() - began)
         return going
 
-    def _depths(self, choices: Sequence[Choice]) -> list[int]:
-        """Drafts of each text in the next pass."""
+    def _depths(self, choices: Sequence[Choice], made: int = 0) -> list[int]:
+        """Drafts of each text in the next pass, which makes `made` in any case."""
         seconds = self._costs.of(len(choices), self._heads)
-        return [choice.depth(seconds) for choice in choices]
+        return [choice.depth(seconds, made) for choice in choices]
 
     def _run_written(self) -> _Pass:
         """Draft, read and draw, as the model is written."""
@@ -344,22 +345,26 @@ class Scheduler:
         flight, self._flight = self._flight, None
         if flight is None:
             depths = self._depths(choices)
-            simple = all(choice.simple for choice in choices)
-            work = self._recorded(len(choices), max(depths) + 1, simple)
+            width = max(depths) + 1
+            work = self._recorded(len(choices), width, all(choice.simple for choice in choices))
             if work is None:
                 return self._run_written()
-            flight = _Flight(work, choices, depths, self._send(work, choices, depths))
+            assert self._recorder is not None
+            fits = self._recorder.fits(work, len(choices), width)
+            if work.width > width:
+                depths = self._depths(choices, made=work.width - 1)
+            flight = _Flight(work, choices, depths, fits, self._send(work, choices, depths))
         work, depths, count = flight.work, flight.depths, len(flight.choices)
         if not work.draws:
             drafts = work.drafts[:count] if work.width > 1 else None
             drawn = self._picker.pick(choices, work.logits(count), drafts, depths)
             work.keep([len(tokens) for tokens in drawn])
-            return _Pass(choices, depths, drawn, work.hidden)
-        fits = self._recorder is not None and self._recorder.fits(work, len(choices), max(depths) + 1)
-        if fits and flight.choices == choices and all(choice.lasts for choice in choices):
-            self._flight = _Flight(work, choices, depths, self._send(work, choices, depths, ahead=1))
+            return _Pass(choices, depths, drawn, work.hidden, flight.fits)
+        lasting = flight.choices == choices and all(choice.lasts for choice in choices)
+        if lasting and self._recorded(count, max(depths) + 1, True) is work:
+            self._flight = _Flight(work, choices, depths, flight.fits, self._send(work, choices, depths, ahead=1))
         drawn = judged(flight.choices, flight.answer.lines(), work.width, depths)
-        return _Pass(flight.choices, depths, drawn, work.hidden)
+        return _Pass(flight.choices, depths, drawn, work.hidden, flight.fits)
 
     def _recorded(self, rows: int, width: int, draws: bool) -> Recorded | None:
         assert self._recorder is not None
@@ -419,6 +424,8 @@ class _Pass(NamedTuple):
     drawn: list[list[Token]]
     hidden: Tensor
     """(rows, width, dim)."""
+    fits: bool = True
+    """Whether it ran in its own size, so that its time is that of its size."""
 
 
 class _Flight(NamedTuple):
@@ -427,6 +434,7 @@ class _Flight(NamedTuple):
     work: Recorded
     choices: list[Choice]
     depths: list[int]
+    fits: bool
     answer: Answer
 
 
