@@ -151,7 +151,10 @@ def test_neighbours_are_neither_read_nor_written(rule: Any) -> None:
     assert all(map(torch.equal, got, want))
 
 
-def test_cross_entropy() -> None:
+@pytest.mark.parametrize("chunks", [1, 6])
+def test_cross_entropy(chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 128 if chunks > 1 else 700
+    monkeypatch.setattr("hymo.kernels.cross_entropy.logit_chunk_elements", lambda *_: rows * 5003)
     rng = torch.Generator("cuda").manual_seed(0)
     hidden = torch.randn(700, 64, generator=rng, device="cuda")
     weight = torch.randn(5003, 64, generator=rng, device="cuda")

@@ -27,10 +27,10 @@ def test_parts_give_the_product_of_fp32(compiled: bool) -> None:
     logits = run(tokens, weight)
     found = [logits.detach(), *torch.autograd.grad(logits, (tokens, weight), grad)]
     x, w, g = tokens.detach().double(), weight.detach().double(), grad.double()
-    bounds = 1e-6, 2.5e-3, 1e-5  # the tokens' gradient is rounded to bf16; the weight's is a sum over 65,536 tokens
-    for name, have, want, bound in zip(
-        ["logits", "tokens", "weight"], found, (x @ w.T, g @ w, g.T @ x), bounds, strict=True
-    ):
+    wanted = x @ w.T, g @ w, g.T @ x
+    rounding = relative(wanted[1].bfloat16(), wanted[1])
+    bounds = 1e-6, 1.05 * rounding, 1e-5  # the last is a sum over 65,536 tokens
+    for name, have, want, bound in zip(["logits", "tokens", "weight"], found, wanted, bounds, strict=True):
         assert relative(have, want) < bound, name
     assert torch.ops.hymo.router_logits(tokens, weight).equal(logits)  # what auto takes here
 

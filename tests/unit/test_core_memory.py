@@ -104,7 +104,11 @@ def test_large_vocabularies_never_hold_all_logits() -> None:
     config = load_config("hymo_750m")
     tokens = 4 * 4096
     heads = 3 * 4 * 896 * (64_256 + tokens)  # fp32 gradients of weight and hidden vectors
-    assert training_memory(config, on_gpu=False).logits == heads + 16 * LOGIT_CHUNK_ELEMENTS < 4 * tokens * 64_256
+    for on_gpu in (False, True):
+        assert training_memory(config, on_gpu=on_gpu).logits == heads + 16 * LOGIT_CHUNK_ELEMENTS < 4 * tokens * 64_256
+    wide = derive_config(config, training={"micro_batch_size": 16, "grad_accum_steps": 1})
+    eighth = 2 * (4 * tokens * 64_256 // 8)  # of all logits, in bf16
+    assert training_memory(wide, on_gpu=True).logits == 3 * 4 * 896 * (64_256 + 4 * tokens) + eighth
 
 
 @pytest.mark.parametrize("shared", [0, 1, 2, 3])

@@ -112,7 +112,7 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens: Tensor, l
     """Causal attention of all documents, (tokens, heads, width) each."""
     heads, widths = (q.shape[1], v.shape[1]), (q.shape[2], v.shape[2])
     if max(widths) <= 128 and not _cudnn_obstacle(q.device, q.dtype, heads, widths):
-        # Not in the operation: so both passes share one copy, made by the compiled kernel that forms the values.
+        # Values are a slice of a product: copied once here, not in each pass of the operation.
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         return packed_attention_cudnn(q, k, v, cu_seqlens, longest, scale)[0]
     known = inspect.signature(varlen_attn).parameters  # torch 2.11 to 2.13 differ

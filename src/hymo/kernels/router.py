@@ -14,12 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hymo.core.errors import UsageError
+
 torch.library.define("hymo::router_logits", "(Tensor tokens, Tensor weight) -> Tensor")
 torch.library.define("hymo::router_logits_backward", "(Tensor grad, Tensor tokens, Tensor weight) -> (Tensor, Tensor)")
 
 
 def router_logits(tokens: Tensor, weight: Tensor, implementation: str = "auto") -> Tensor:
-    """tokens weight^T in fp32 (fp64 where either is).
+    """tokens weight^T in fp32 (fp64 for fp64 tokens), whatever the dtype of the weight.
 
     Args:
         tokens: (N, dim), any floating dtype.
@@ -29,11 +31,20 @@ def router_logits(tokens: Tensor, weight: Tensor, implementation: str = "auto") 
 
     Returns:
         (N, E).
+
+    Raises:
+        UsageError: an unknown implementation, or split for other types.
     """
+    fits = tokens.dtype is torch.bfloat16 and weight.dtype is torch.float32
     if implementation == "auto":
-        fits = tokens.is_cuda and tokens.dtype is torch.bfloat16 and weight.dtype is torch.float32
-        implementation = "split" if fits else "plain"
+        implementation = "split" if tokens.is_cuda and fits else "plain"
+    if implementation not in ("plain", "split"):
+        raise UsageError(f"implementation='{implementation}': unknown. Known: auto, plain, split.")
     if implementation == "split":
+        if not fits:
+            raise UsageError(
+                f"implementation='split': takes bf16 tokens and an fp32 weight, not {tokens.dtype} and {weight.dtype}."
+            )
         logits: Tensor = torch.ops.hymo.router_logits(tokens, weight)
         return logits
     wide = torch.promote_types(tokens.dtype, torch.float32)
@@ -85,6 +96,7 @@ torch.library.register_fake(
     "hymo::router_logits", lambda tokens, weight: weight.new_empty((tokens.shape[0], weight.shape[0]))
 )
 torch.library.register_fake(
-    "hymo::router_logits_backward", lambda grad, tokens, weight: (torch.empty_like(tokens), torch.empty_like(weight))
+    "hymo::router_logits_backward",
+    lambda grad, tokens, weight: (tokens.new_empty(tokens.shape), weight.new_empty(weight.shape)),
 )
 torch.library.register_autograd("hymo::router_logits", _differentiate, setup_context=_keep)

@@ -12,7 +12,7 @@ concatenation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -45,15 +45,11 @@ class MultiTokenPrediction(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(MTPBlock(config) for _ in range(config.mtp_depth))
-        self._compiled: Callable[[Tensor, Tensor], list[Tensor]] | None = None
+        self._compiled: list[Callable[..., tuple[Tensor, Tensor]]] = []
 
     def compile_blocks(self, **options: Any) -> None:
-        """Let torch.compile make kernels of the chain, for passes with gradients; options as there.
-
-        The whole chain is one graph: apart, its blocks share their code, and one after the first is taken for the
-        first at another length, with every size left open.
-        """
-        self._compiled = torch.compile(self._chain, fullgraph=True, **options) if len(self.blocks) else None
+        """Let torch.compile make kernels of every block, for passes with gradients; options as there."""
+        self._compiled = [torch.compile(block, fullgraph=True, **options) for block in self.blocks]
 
     def forward(self, hidden: Tensor, embedded: Tensor) -> list[Tensor]:
         """Head inputs of every depth over a whole window.
@@ -65,13 +61,10 @@ class MultiTokenPrediction(nn.Module):
         Returns:
             Per depth d = 1, 2, ... the output head's input (B, T - d, dim); position t predicts token t + d + 1.
         """
-        if self._compiled is not None and torch.is_grad_enabled():
-            return self._compiled(hidden, embedded)
-        return self._chain(hidden, embedded)
-
-    def _chain(self, hidden: Tensor, embedded: Tensor) -> list[Tensor]:
         outputs, chain = [], hidden
-        for depth, block in enumerate(self.blocks, 1):
+        compiled = self._compiled and torch.is_grad_enabled()
+        blocks: Iterable[Callable[..., tuple[Tensor, Tensor]]] = self._compiled if compiled else self.blocks
+        for depth, block in enumerate(blocks, 1):
             chain, out = block(chain[:, :-1], embedded[:, depth:])
             outputs.append(out)
         return outputs
