@@ -3,11 +3,12 @@
     python benchmarks/rehearsal.py hymo_tiny --ranks 2 --data DATA --out rehearsal --steps 40
     python benchmarks/rehearsal.py hymo_750m --ranks 2 --data DATA --tokenizer TOKENIZER --out rehearsal --steps 16
     python benchmarks/rehearsal.py hymo_tiny --ranks 2 --data DATA --steps 40 --until 15 --again 30 --last-ranks 1
+    python benchmarks/rehearsal.py hymo_small --ranks 1 --data DATA --steps 2200 --limit 600 --evaluate
 
 Writes rehearsal.json (exit codes, seconds, what each part said, metrics by step, whether the resumed run took up the
 state that the interrupted one saved), loss.png and rehearsal.log into OUT, as it goes: what was cut short is readable.
-With --last-ranks the resumed run is stopped once more, and fewer ranks with as many devices end it. The run itself lies
-in --runs, which must have room for two checkpoints.
+With --evaluate the last checkpoint scores the held-out text. With --last-ranks the resumed run is stopped once more, and
+fewer ranks with as many devices end it. The run itself lies in --runs, which must have room for two checkpoints.
 """
 
 from __future__ import annotations
@@ -169,6 +170,8 @@ def main() -> None:
     parser.add_argument("--until", type=int, help="step of the SIGTERM; the middle unless given")
     parser.add_argument("--last-ranks", type=int, help="ranks of a last part")
     parser.add_argument("--again", type=int, help="step of the SIGTERM before it")
+    parser.add_argument("--limit", type=float, default=150, help="seconds that a start may take")
+    parser.add_argument("--evaluate", action="store_true", help="score the held-out text at the end")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--price", type=float, default=2.0, help="of a device-hour, for the cost so far")
     parser.add_argument("--preflight", choices=["whole", "quick", "none"], default="whole")
@@ -190,14 +193,16 @@ def main() -> None:
     if args.preflight != "none":
         words = [*torchrun, "doctor", "--preflight", file, "--ranks", str(args.ranks)]
         rehearsal.call("preflight", [*words, *(["--quick"] if args.preflight == "quick" else [])], 120)
-    rehearsal.started("interrupted", args.until or args.steps // 2, 150)
+    rehearsal.started("interrupted", args.until or args.steps // 2, args.limit)
     folders = list_checkpoints(rehearsal.run / "checkpoints")
     rehearsal.keep("saved_at_the_signal", [path.name for path in folders])
-    rehearsal.started("resumed", args.again if args.last_ranks else None, 150)
+    rehearsal.started("resumed", args.again if args.last_ranks else None, args.limit)
     if args.last_ranks:
         rehearsal.shrink(args.last_ranks)
-        rehearsal.started("fewer_ranks", None, 150)
+        rehearsal.started("fewer_ranks", None, args.limit)
     rehearsal.check()
+    if args.evaluate:
+        rehearsal.call("eval", [*hymo, "eval", run, "--json"], args.limit)
     rehearsal.call("watch", [*hymo, "watch", run, "--once", "--price", str(args.price)], 60)
     rehearsal.call("plot", [*hymo, "plot", run, "--out", str((rehearsal.out / "loss.png").resolve())], 60)
     print(json.dumps({k: v for k, v in rehearsal.found.items() if k not in ("metrics", "events")}, indent=1))
