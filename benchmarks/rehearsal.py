@@ -7,7 +7,7 @@
 
 Writes rehearsal.json (exit codes, seconds, what each part said, metrics by step, whether the resumed run took up the
 state that the interrupted one saved), loss.png and rehearsal.log into OUT, as it goes: what was cut short is readable.
-With --evaluate the last checkpoint scores the held-out text. With --last-ranks the resumed run is stopped once more, and
+With --evaluate the last checkpoint scores the held-out text. With --last-ranks the resumed run is stopped again, and
 fewer ranks with as many devices end it. The run itself lies in --runs, which must have room for two checkpoints.
 """
 
