@@ -18,7 +18,7 @@ function g(e, t, n = 1, i = e.training.micro_batch_size, a = e.training.activati
 		normuon: Math.ceil(p * (u.normuon + u.neurons) / l),
 		adamw: Math.ceil(8 * u.adamw / l),
 		activations: v(f * y(e, a, s) * (s && (e.training.torch_compile_gdn ?? !0) ? t.measured.kept : 1)),
-		logits: E(e, t, f)
+		logits: E(e, t, f, s)
 	};
 	return {
 		...h,
@@ -55,9 +55,11 @@ function T(e, t) {
 	], o = Math.ceil(i * a / r), s;
 	return s = t === "recurrent" ? 2 * i * a + 3 * i + a : t === "triton" ? 8 + (i * a <= 1024 ? Math.floor(i * a / 32) : 0) : e.gdn_recurrence === "gated_delta" ? 5 * r + 7 * i + 5 * a + 2 * o : (Math.log2(r) + 4) * i + r + a + o + 1, p * n(e) * s;
 }
-function E(e, t, n) {
-	let r = e.model, i = 1 + r.mtp_depth, a = n * r.vocab_size;
-	return a <= t.logitChunk ? i * 3 * p * a : i * p * r.dim * (r.vocab_size + n) + 16 * t.logitChunk;
+function E(e, t, n, r) {
+	let i = e.model, a = 1 + i.mtp_depth, o = n * i.vocab_size;
+	if (o <= t.logitChunk) return a * 3 * p * o;
+	let s = a * p * i.dim * (i.vocab_size + n), [c, l] = [t.logitChunk, _(e)];
+	return s + (r ? l * Math.max(16 / l * c, Math.floor(o / 8)) : 16 * c);
 }
 // src/maths/planner.ts
 var D = 4096, O = (e) => e.training.micro_batch_size * e.training.grad_accum_steps * e.training.dp_size, k = (e) => O(e) * e.training.seq_len, A = (e) => e.scheduler.total_steps ?? Math.floor((e.scheduler.total_tokens ?? 0) / k(e));
