@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from hymo.core.accounting import dense_ffn_width, model_tensors
-from hymo.core.config import HyMoConfig, ModelConfig
+from hymo.core.config import HyMoConfig, ModelConfig, TrainingConfig
 from hymo.core.measured import MEASURED
 from hymo.core.roles import NORMUON_ROLES
 
@@ -34,7 +34,7 @@ class TrainingMemory:
     masters: int
     """fp32 parameters that the optimizers update."""
     gradients: int
-    """fp32 gradients."""
+    """fp32 gradients: a slice, or whole while several passes are added up."""
     normuon: int
     """NorMuon: momentum, and the second moment per output neuron."""
     adamw: int
@@ -101,7 +101,8 @@ def training_memory(
     Args:
         config: the run.
         world_size: data-parallel ranks; masters, gradients and states are sharded over world_size / dp_replicate. The
-            weights of a pass are gathered whole, also from a replica's only slice, and kept until the step ends.
+            weights of a pass are gathered whole, also from a replica's only slice, and kept until the step ends; the
+            gradients of several passes are added up whole, see `keeps_whole_gradients`.
         micro_batch: sequences per forward pass; the configuration's if None.
         level: activation checkpointing; the configuration's if None.
         on_gpu: on a CUDA device, where the recurrence runs as a Triton kernel and blocks may be compiled.
@@ -113,10 +114,12 @@ def training_memory(
     shards = max(1, world_size // config.training.dp_replicate)
     sizes = optimizer_sizes(config)
     width = _compute_bytes(config)
+    once = config.training.grad_accum_steps * config.training.dp_size <= world_size
+    whole = keeps_whole_gradients(config.training) and not once
     return TrainingMemory(
         weights=stored * width if width < _FP32 or world_size > 1 else 0,
         masters=_shard(_FP32 * stored, shards),
-        gradients=_shard(_FP32 * stored, shards),
+        gradients=_shard(_FP32 * stored, 1 if whole else shards),
         normuon=_shard(sizes.normuon_bytes, shards),
         adamw=_shard(sizes.adamw_bytes, shards),
         activations=round(
@@ -127,6 +130,14 @@ def training_memory(
         ),
         logits=_logits(config, micro_batch * config.training.seq_len, on_gpu),
     )
+
+
+def keeps_whole_gradients(config: TrainingConfig) -> bool:
+    """Whether ranks add up the gradients of a step's passes before they sum them over ranks, once.
+
+    Not where gathered weights are dropped to save memory, nor where the sum is rounded to less than the masters.
+    """
+    return not config.reshard_after_forward and config.reduce_dtype == "float32"
 
 
 def _shard(size: int, shards: int) -> int:

@@ -17,7 +17,14 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.hardware import DEVICES, GIB, Device, device
 from hymo.core.measured import MEASURED
-from hymo.core.memory import LEVELS, Level, TrainingMemory, optimizer_sizes, training_memory
+from hymo.core.memory import (
+    LEVELS,
+    Level,
+    TrainingMemory,
+    keeps_whole_gradients,
+    optimizer_sizes,
+    training_memory,
+)
 from hymo.core.throughput import step_seconds, step_work
 
 USABLE_MEMORY = 0.92
@@ -244,7 +251,8 @@ def _largest_micro_batch(config: HyMoConfig, gpus: int, level: Level, usable: in
 def communication(config: HyMoConfig, gpus: int, passes: int) -> int:
     """Bytes that a rank receives in a step: weights gathered, gradients summed, matrices brought to their owners.
 
-    Replicas gather and sum among their own ranks in every pass, and sum their slices with each other once a step.
+    Replicas gather and sum among their own ranks, once a step or in every pass (`keeps_whole_gradients`), and sum their
+    slices with each other once a step.
     """
     stored = count_parameters(config.model).stored
     replicas = min(config.training.dp_replicate, gpus)
@@ -252,7 +260,8 @@ def communication(config: HyMoConfig, gpus: int, passes: int) -> int:
     width = {"bfloat16": 2, "float32": 4}
     gathers = 2 * passes if config.training.reshard_after_forward else 1
     gathered = gathers * width[config.training.param_dtype] * stored
-    reduced = passes * width[config.training.reduce_dtype] * stored
+    sums = 1 if keeps_whole_gradients(config.training) else passes
+    reduced = sums * width[config.training.reduce_dtype] * stored
     between = 2 * width[config.training.reduce_dtype] * (stored // shards) * (replicas - 1) // replicas
     matrices = width["float32"] * optimizer_sizes(config).normuon
     owned = matrices // gpus * (shards - 1) // shards + matrices // shards * (gpus - 1) // gpus

@@ -1,8 +1,9 @@
 """One set of weights shared by several ranks: FSDP2 (`fully_shard`) around every block, experts as groups of their own.
 
 Each rank holds a row slice of every parameter in fp32, with its gradient and optimizer states: the masters. A pass
-gathers them in `param_dtype`, group after group, the next while one computes; gradients are summed over ranks in
-`reduce_dtype` and added up in fp32 slices. With replicas (HSDP) each replica slices the weights among its own ranks,
+gathers them in `param_dtype`, group after group, the next while one computes. Gradients of a step's passes are added up
+whole in fp32 and summed over ranks in the last one; where memory is short (`reshard_after_forward`) or the sum over
+ranks is rounded (`reduce_dtype`), they are summed after every pass and added up in fp32 slices. With replicas (HSDP) each replica slices the weights among its own ranks,
 and replicas sum their slices. The few parameters that must stay in fp32 are held whole by every rank.
 
 Optimizers see the slices as plain tensors (`local`): what is elementwise is exact for any slicing, and what is not
@@ -20,6 +21,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from hymo.core.config import TrainingConfig
+from hymo.core.memory import keeps_whole_gradients
 from hymo.models import HyMo
 from hymo.training.ranks import Ranks
 
@@ -37,6 +39,7 @@ class ShardedModel:
     def __init__(self, master: HyMo, config: TrainingConfig, ranks: Ranks, dtype: torch.dtype) -> None:
         assert ranks.mesh is not None
         self.model, self._ranks, self._reshards = master, ranks, config.reshard_after_forward
+        self._sums_every_pass = not keeps_whole_gradients(config)
         whole = master.fp32_parameters()
         self._whole = [name for name, p in master.named_parameters() if p in whole]
         replicas = ranks.mesh.size(0)
@@ -75,6 +78,7 @@ class ShardedModel:
         """Before each forward pass: weights stay gathered until the last pass of a step has gone backward."""
         root: FSDPModule = self._units[0]
         root.set_reshard_after_backward(last or self._reshards)
+        root.set_requires_gradient_sync(last or self._sums_every_pass)
         root.set_requires_all_reduce(last)
 
     def collect_gradients(self, last: bool) -> None:

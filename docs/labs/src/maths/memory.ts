@@ -45,10 +45,12 @@ export function trainingMemory(
   const sizes = optimizerSizes(config, constants);
   const width = computeBytes(config);
   const tokens = microBatch * config.training.seq_len;
+  const once = config.training.grad_accum_steps * config.training.dp_size <= world;
+  const whole = keepsWholeGradients(config.training) && !once;
   const items = {
     weights: width < FP32 || world > 1 ? stored * width : 0,
     masters: Math.ceil((FP32 * stored) / shards),
-    gradients: Math.ceil((FP32 * stored) / shards),
+    gradients: Math.ceil((FP32 * stored) / (whole ? 1 : shards)),
     normuon: Math.ceil((FP32 * (sizes.normuon + sizes.neurons)) / shards),
     adamw: Math.ceil((2 * FP32 * sizes.adamw) / shards),
     activations: halfEven(
@@ -60,6 +62,10 @@ export function trainingMemory(
   };
   return { ...items, total: Object.values(items).reduce((a, b) => a + b, 0) };
 }
+
+// Whether ranks add up the gradients of a step's passes before they sum them over ranks, once.
+export const keepsWholeGradients = (t: Config["training"]): boolean =>
+  !t.reshard_after_forward && t.reduce_dtype === "float32";
 
 const computeBytes = (config: Config): number => (config.training.param_dtype === "bfloat16" ? 2 : FP32);
 

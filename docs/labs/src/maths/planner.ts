@@ -1,7 +1,14 @@
 // What `hymo plan` says, from the same configuration. Formulas: hymo/core/planner.py and throughput.py.
 import { attentionFlops, cacheBytes, countParameters, flopsPerToken, hasMoe, stateBytes, usedPerToken } from "./accounting";
 import type { Config, Constants, Device } from "./config";
-import { type Memory, activationBytes, optimizerBytes, optimizerSizes, trainingMemory } from "./memory";
+import {
+  type Memory,
+  activationBytes,
+  keepsWholeGradients,
+  optimizerBytes,
+  optimizerSizes,
+  trainingMemory,
+} from "./memory";
 
 const LARGEST_MICRO_BATCH = 4096;
 
@@ -66,7 +73,7 @@ export function makePlan(
   const passes = Math.ceil(sequencesPerStep(config) / (t.micro_batch_size * gpus));
   const width = (dtype: string): number => (dtype === "bfloat16" ? 2 : 4);
   const gathered = (t.reshard_after_forward ? 2 * passes : 1) * width(t.param_dtype) * count.stored;
-  const reduced = passes * width(t.reduce_dtype) * count.stored;
+  const reduced = (keepsWholeGradients(t) ? 1 : passes) * width(t.reduce_dtype) * count.stored;
   const replicas = Math.min(t.dp_replicate, gpus);
   const shards = Math.floor(gpus / replicas);
   const slice = Math.floor(count.stored / shards);
