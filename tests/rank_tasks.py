@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -383,6 +384,25 @@ def compiled(ranks: Ranks, config: HyMoConfig) -> dict[str, list[float]]:
             trainer.master.compile_units(backend="aot_eager")
         losses = [trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(2)]
         found[f"{mode}{', compiled' if compiles else ''}"] = losses
+    return found
+
+
+def sums(ranks: Ranks, config: HyMoConfig) -> dict[str, int]:
+    """How often a step sums gradients over ranks, by layout."""
+    found = {}
+    # FSDP calls the former from torch 2.13 on.
+    call = next(name for name in ("reduce_scatter_single", "reduce_scatter_tensor") if hasattr(dist, name))
+    layouts: dict[str, dict[str, Any]] = {
+        "once": {},
+        "dropped": {"reshard_after_forward": True},
+        "rounded": {"reduce_dtype": "bfloat16"},
+    }
+    for name, changes in layouts.items():
+        changed = derive_config(config, training=changes)
+        trainer = Trainer(changed, uneven(1, config.training.seq_len), ranks=ranks)
+        with patch.object(dist, call, wraps=getattr(dist, call)) as seen:
+            trainer.take_step(trainer.next_windows())
+        found[name] = seen.call_count
     return found
 
 

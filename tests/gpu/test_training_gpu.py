@@ -133,7 +133,8 @@ def test_a_switch_changes_speed_only(switch: str) -> None:
 def gradients(trainer: Trainer, names: dict[str, str]) -> dict[str, torch.Tensor]:
     """Gradients of one batch by parameter group, as vectors; weights stay."""
     batch = to_window(next(batches(2, 2048, 2)), trainer.config.model.vocab_size, "test")
-    window = Window(*(on_device(x, trainer.device) for x in batch[:2]), batch.cu_seqlens)
+    inputs, targets = (on_device(x, trainer.device) for x in (batch.inputs, batch.targets))
+    window = Window(inputs, targets, batch.cu_seqlens)
     model = trainer.copy.model
     sums = model.loss_sums(window)
     counts = model.target_counts(batch)

@@ -64,6 +64,7 @@ def worlds(odd: HyMoConfig) -> dict[int, list[dict[str, Any]]]:
             "42": go("r42"),
             "23": go("r23", 4),
             "precise": ("precise", {"config": odd}),
+            "sums": ("sums", {"config": odd}),
             "memory": ("memory", {"config": odd, "folder": saves / "memory"}),
             "agreement": ("agreement", {}),
             "troubled": ("troubled_saves", {"folder": saves / "troubled"}),
@@ -159,6 +160,14 @@ def test_bf16_gathers_and_keeps_fp32_masters(worlds: dict[int, Any]) -> None:
     assert two["dtypes"] == ["torch.float32"]
     np.testing.assert_allclose(two["losses"], one["losses"], rtol=2e-3)
     assert two["losses"] != losses(worlds[2][0]["curve"]["records"])[:6]
+
+
+def test_gradients_are_summed_over_ranks_once_a_step(worlds: dict[int, Any], odd: HyMoConfig) -> None:
+    found = worlds[2][0]["sums"]
+    units = odd.model.n_layers + sum(odd.model.has_moe(i) for i in range(odd.model.n_layers)) + 1
+    passes = tasks.ROWS // odd.training.micro_batch_size // 2
+    assert passes > 1
+    assert found == {"once": units, "dropped": passes * units, "rounded": passes * units}
 
 
 @pytest.mark.heavy

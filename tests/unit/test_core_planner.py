@@ -62,8 +62,8 @@ def test_another_number_of_devices_keeps_the_step() -> None:
     assert result.tokens_per_step == 524_288
     assert result.grad_accum_steps == 32
     assert result.communication_bytes == 0
-    # One gather of bf16 weights, one fp32 reduction, and a quarter of NorMuon's matrices twice in fp32; 3/4 of each from
-    # other ranks. A reduction that is rounded, or whose sums would not fit, comes after each of the 8 forward passes.
+    # One gather of bf16 weights, one fp32 reduction, and a quarter of NorMuon's matrices twice in fp32; 3/4 of each
+    # from other ranks. A reduction that is rounded comes after each of the 8 forward passes.
     muon = 2 * 4 * 226_689_024 // 4
     assert plan(FLAGSHIP, gpus=4).communication_bytes == ((2 + 4) * 1_128_090_624 + muon) * 3 // 4
     rounded = derive_config(FLAGSHIP, training={"reduce_dtype": "bfloat16"})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from hymo.core.load import derive_config, load_config
-from hymo.models import HyMo, build_hymo
+from hymo.models import HyMo, Window, build_hymo
 
 CONFIG = derive_config(
     load_config("hymo_tiny"), model={"mla_layers": [0, 1, 2], "n_layers": 3}, training={"seq_len": 32}
@@ -57,3 +60,31 @@ def test_passes_without_gradients_or_with_telemetry_run_as_written() -> None:
     model.mtp._compiled = []
     gradients(model, record)
     assert any(name.startswith("mla/logit_absmax") for name in record)
+
+
+def test_units_are_compiled_once_for_any_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an attention that does not read the boundaries on the host, as on a GPU, and hooks around the experts."""
+
+    def every_value(q: Tensor, _: Tensor, v: Tensor, *__: object) -> Tensor:
+        return v.repeat_interleave(q.shape[2] // v.shape[2], 2) * q.mean()
+
+    monkeypatch.setattr("hymo.models.mla.document_attention", every_value)
+    model, graphs, hooked = build_hymo(CONFIG).train(), [], []
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    for mixture in model.mixtures():
+        mixture.register_forward_pre_hook(torch.compiler.disable(lambda *_: hooked.append(1)))
+    torch.compiler.reset()
+    model.compile_units(backend=backend)
+    tokens, counts = torch.randint(0, 259, (1, 32)), []
+    for documents in range(2, 14):
+        bounds = torch.tensor([0, *range(1, documents), 32], dtype=torch.int32)
+        sum(model.loss_sums(Window(tokens, tokens, bounds)).values()).backward()
+        counts.append(len(graphs))
+    assert len(hooked) == 12 * len(model.mixtures())
+    # Before the experts, in them, two lengths of prediction heads; the second number shows that it changes. Some versions
+    # of the compiler make a block that is cut elsewhere again for every number of documents, and soon not at all.
+    assert counts == [4] + [5] * 11

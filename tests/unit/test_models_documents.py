@@ -9,9 +9,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.distributed.utils import _to_kwargs
 
 from hymo.core.errors import UsageError
-from hymo.models import HyMo, Window
+from hymo.models import HyMo, Window, split_window
 from model_helpers import RECURRENCES, build, close, draw_tokens, slow_decay
 
 BOUNDS = [0, 13, 14, 14, 31, 50]
@@ -206,3 +207,12 @@ def test_a_micro_batch_without_targets_is_worth_nothing() -> None:
     assert all(float(x.detach()) == 0 for x in losses.values())
     grads = torch.autograd.grad(losses["loss"], list(model.parameters()), allow_unused=True)
     assert all(g is None or (torch.isfinite(g).all() and not g.any()) for g in grads)
+
+
+def test_ranks_that_share_weights_leave_the_boundaries_on_the_host() -> None:
+    """FSDP sends what it finds in tuples and dictionaries to the device; the host would wait to read them there."""
+    window = split_window(torch.zeros(2, 9, dtype=torch.int64), torch.tensor([0, 4, 9, 18], dtype=torch.int32))
+    (arguments,), _ = _to_kwargs((window,), {}, torch.device("meta"), False)
+    assert arguments[0] is window
+    assert window.cu_seqlens is not None
+    assert window.cu_seqlens.device.type == "cpu"

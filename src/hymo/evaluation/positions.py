@@ -8,7 +8,7 @@ window, the document's bos included.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -97,7 +97,7 @@ def bits_per_byte_by_position(
     for batch in windows.batches(batch_size):
         window = as_window(batch)
         targets = window.targets.masked_fill(~torch.from_numpy(batch["mask"]), IGNORE_INDEX).flatten()
-        hidden = model.head_inputs(window._replace(inputs=window.inputs.to(device)), mtp=False)["main"]
+        hidden = model.head_inputs(replace(window, inputs=window.inputs.to(device)), mtp=False)["main"]
         scored = (targets != IGNORE_INDEX) & (targets != tokenizer.bos_id) & (targets != tokenizer.eos_id)
         found = torch.bucketize(_contexts(window.inputs, window.cu_seqlens)[scored], ends)
         nats.index_add_(0, found, _losses(model, hidden.flatten(0, 1)[scored.to(device)], targets[scored]))

@@ -22,10 +22,13 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor, context: SequenceContext) -> Tensor:
         """(B, T, dim) -> (B, T, dim)."""
-        h = self.norm(x)
+        return x + self.transform(self.norm(x), context)
+
+    def transform(self, h: Tensor, context: SequenceContext) -> Tensor:
+        """What is added to the residual stream for its normed values h, both (B, T, dim)."""
         if self.moe is not None:
-            y: Tensor = self.moe(h, context)
-        else:
-            assert self.dense is not None
-            y = self.dense(h)
-        return x + y
+            mixed: Tensor = self.moe(h, context)
+            return mixed
+        assert self.dense is not None
+        transformed: Tensor = self.dense(h)
+        return transformed

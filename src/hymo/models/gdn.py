@@ -89,10 +89,21 @@ class GatedDeltaNetBlock(Float32Islands):
 
     def forward(self, x: Tensor, context: SequenceContext, cache: GDNCache | None = None) -> Tensor:
         """(B, T, dim) -> (B, T, dim); with a cache, continue from it and advance it."""
+        x = self.attend(x, context, cache)
+        return x if self.feed_forward is None else self.feed_forward(x, context)
+
+    def attend(self, x: Tensor, context: SequenceContext, cache: GDNCache | None = None) -> Tensor:
+        """The block without its feed-forward part."""
         h = self.norm(x)
         o = self._mix(self.in_proj(h), context, cache)
-        x = x + self.out_proj(o) + self.skip_proj(h)
-        return x if self.feed_forward is None else self.feed_forward(x, context)
+        out: Tensor = x + self.out_proj(o) + self.skip_proj(h)
+        return out
+
+    def before_experts(self, x: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
+        """The residual stream after `attend`, and what the feed-forward part is given of it."""
+        assert self.feed_forward is not None
+        x = self.attend(x, context)
+        return x, self.feed_forward.norm(x)
 
     def _mix(self, u: Tensor, context: SequenceContext, cache: GDNCache | None) -> Tensor:
         """From conv inputs to gated outputs, both (B, T, d_inner)."""

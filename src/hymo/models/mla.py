@@ -201,6 +201,11 @@ class MLABlock(nn.Module):
         mixed: Tensor = self.attention(self.norm(x), context, cache, past)
         return x + mixed
 
+    def before_experts(self, x: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
+        """The residual stream after `attend`, and what the feed-forward part is given of it."""
+        x = self.attend(x, context)
+        return x, self.feed_forward.norm(x)
+
     def forward_recomputing(self, x: Tensor, context: SequenceContext) -> Tensor:
         """As `forward` without a cache, but the feed-forward part is computed again in the backward pass."""
         out: Tensor = checkpoint(self.feed_forward, self.attend(x, context), context, use_reentrant=False)

@@ -84,12 +84,10 @@ class HyMo(nn.Module):
     def compile_units(self, **options: Any) -> None:
         """As `compile_blocks`, for weights that ranks share.
 
-        Gathering happens around the compiled code, never in it: a block is cut where a unit lies inside it.
+        Gathering happens around compiled code, never in it: a block with experts is cut before them.
         """
-        units = self.shard_units()
-        for unit in units:
-            whole = not any(inner is not unit and inner in units for inner in unit.modules())
-            _compile_forward(unit, fullgraph=whole, **options)
+        for unit in self.shard_units():
+            _trained_with(unit, _compiled_unit(unit, options))
         self.mtp.compile_blocks(**options)
 
     @property
@@ -342,16 +340,31 @@ class HyMo(nn.Module):
         return {"embed.weight": Role.EMBEDDING}
 
 
-def _compile_forward(module: nn.Module, **options: Any) -> None:
-    """Compile what a module's hooks surround; passes without gradients or with telemetry run as written."""
+def _trained_with(module: nn.Module, trained: Callable[..., Tensor]) -> None:
+    """Inside a module's hooks run `trained` instead; passes without gradients or with telemetry run as written."""
     plain: Callable[..., Tensor] = module.forward
-    compiled = torch.compile(plain, **options)
 
     def forward(x: Tensor, context: SequenceContext, *cache: Any) -> Tensor:
         trains = torch.is_grad_enabled() and context.telemetry is None
-        return (compiled if trains else plain)(x, context, *cache)
+        return (trained if trains else plain)(x, context, *cache)
 
     module.forward = forward
+
+
+def _compiled_unit(unit: nn.Module, options: dict[str, Any]) -> Callable[..., Tensor]:
+    """Experts or a block, which is compiled up to its experts if it has some: they have hooks of their own."""
+    second = getattr(unit, "feed_forward", None)
+    if not isinstance(unit, MLABlock | GatedDeltaNetBlock) or second is None or second.moe is None:
+        whole: Callable[..., Tensor] = torch.compile(unit.forward, fullgraph=True, **options)
+        return whole
+    before = torch.compile(unit.before_experts, fullgraph=True, **options)
+
+    def run(x: Tensor, context: SequenceContext) -> Tensor:
+        x, h = before(x, context)
+        out: Tensor = x + second.transform(h, context)
+        return out
+
+    return run
 
 
 def _captured(block: MLABlock, options: dict[str, Any]) -> Callable[..., Tensor]:

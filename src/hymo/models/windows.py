@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +13,12 @@ from hymo.kernels.arguments import boundaries_on, check_cu_seqlens
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 
 
-class Window(NamedTuple):
-    """Inputs and targets of one forward pass."""
+@dataclass(frozen=True)
+class Window:
+    """Inputs and targets of one forward pass.
+
+    No tuple: FSDP moves tensors in tuples to the device, and boundaries on the host are read without waiting for it.
+    """
 
     inputs: Tensor
     """(B, T) int64."""
