@@ -85,6 +85,6 @@ def test_units_are_compiled_once_for_any_number_of_documents(monkeypatch: pytest
         sum(model.loss_sums(Window(tokens, tokens, bounds)).values()).backward()
         counts.append(len(graphs))
     assert len(hooked) == 12 * len(model.mixtures())
-    # Before the experts, in them, two lengths of prediction heads; the second number shows that it changes. Some versions
-    # of the compiler make a block that is cut elsewhere again for every number of documents, and soon not at all.
+    # Before the experts, in them, two lengths of prediction heads; the second number shows that it changes. A block that
+    # is cut elsewhere some compilers make again for every number of documents, and soon not at all.
     assert counts == [4] + [5] * 11
