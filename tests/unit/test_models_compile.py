@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
+from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
-from hymo.models import HyMo, Window, build_hymo
+from hymo.models import HyMo, Window, build_hymo, split_window
+from hymo.models.context import SequenceContext
 
 CONFIG = derive_config(
     load_config("hymo_tiny"), model={"mla_layers": [0, 1, 2], "n_layers": 3}, training={"seq_len": 32}
 )
+MIXED = derive_config(CONFIG, model={"mla_layers": [0], "moe_placement": "all"})
+DENSE = derive_config(CONFIG, model={"mla_layers": [0, 2], "moe_placement": "none"})
 BOUNDS = torch.tensor([0, 20, 33, 50, 66], dtype=torch.int32)
 
 
-def gradients(model: HyMo, telemetry: dict[str, Tensor] | None = None) -> list[Tensor]:
-    from hymo.models import split_window
-
+def gradients(model: HyMo, telemetry: dict[str, Tensor] | None = None, bounds: Tensor | None = BOUNDS) -> list[Tensor]:
     tokens = torch.randint(0, 259, (2, 33), generator=torch.Generator().manual_seed(1))
-    sums = model.loss_sums(split_window(tokens, BOUNDS), telemetry=telemetry)
+    sums = model.loss_sums(split_window(tokens, bounds), telemetry=telemetry)
     torch.stack(list(sums.values())).sum().backward()
     return [*(x.detach() for x in sums.values()), *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
+@pytest.mark.parametrize("bounds", [BOUNDS, None], ids=["documents", "rows"])
 @pytest.mark.parametrize(("level", "capture"), [("none", False), ("none", True), ("selective", False), ("full", False)])
-def test_losses_gradients_and_counts_are_those_of_the_blocks_as_written(level: str, capture: bool) -> None:
+def test_losses_gradients_and_counts_are_those_of_the_blocks_as_written(
+    level: str, capture: bool, bounds: Tensor | None
+) -> None:
     plain, compiled = build_hymo(CONFIG).double(), build_hymo(CONFIG).double()
     names = [name for name, _ in compiled.named_parameters()]
     compiled.compile_blocks(capture=capture, backend="aot_eager")
@@ -36,11 +43,84 @@ def test_losses_gradients_and_counts_are_those_of_the_blocks_as_written(level: s
     for model in (plain, compiled):
         model.train()
         model.checkpointing = level
-    for got, want in zip(gradients(compiled), gradients(plain), strict=True):
+    for got, want in zip(gradients(compiled, bounds=bounds), gradients(plain, bounds=bounds), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
     for ours, theirs in zip(compiled.mixtures(), plain.mixtures(), strict=True):
         assert ours.tokens_per_expert.sum() == 128
         assert torch.equal(ours.tokens_per_expert, theirs.tokens_per_expert)
+
+
+@pytest.mark.parametrize("config", [CONFIG, MIXED, DENSE], ids=["experts", "experts in GDN blocks", "dense"])
+def test_units_are_the_blocks_as_written(config: HyMoConfig) -> None:
+    plain, compiled = build_hymo(config).double().train(), build_hymo(config).double().train()
+    names = [name for name, _ in compiled.named_parameters()]
+    compiled.compile_units(backend="aot_eager")
+    assert [name for name, _ in compiled.named_parameters()] == names
+    for bounds in (None, BOUNDS):
+        for got, want in zip(gradients(compiled, bounds=bounds), gradients(plain, bounds=bounds), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("units", [False, True])
+@pytest.mark.parametrize("kernel", ["auto", "chunked", "recurrent"])
+def test_where_boundaries_are_read_on_the_host_nothing_is_compiled_for_them(kernel: str, units: bool) -> None:
+    """No number and no lengths of documents are compiled for: the compiler gives up after eight."""
+    plain, compiled, graphs = build_hymo(MIXED).train(), build_hymo(MIXED).train(), list[torch.fx.GraphModule]()
+    plain.kernel = compiled.kernel = kernel
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    (compiled.compile_units if units else compiled.compile_blocks)(backend=backend)
+    generator, counts = torch.Generator().manual_seed(2), []
+    for i in range(12):
+        cuts = torch.randperm(65, generator=generator)[: 3 + i % 4].sort().values + 1
+        bounds = torch.cat((torch.tensor([0]), cuts[cuts != 33], torch.tensor([33, 66]))).sort().values.int()
+        for got, want in zip(gradients(compiled, bounds=bounds), gradients(plain, bounds=bounds), strict=True):
+            torch.testing.assert_close(got, want)
+        counts.append(len(graphs))
+    assert counts[-1] == counts[3] > 0
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "kernel", "attention", "recurrence"),
+    [
+        ("cuda", torch.bfloat16, "auto", True, True),
+        ("cuda", torch.float16, "triton", True, True),
+        ("cuda", torch.float32, "auto", False, True),
+        ("cuda", torch.bfloat16, "chunked", True, False),
+        ("cuda", torch.bfloat16, "recurrent", True, False),
+        ("cuda", torch.float64, "auto", False, False),
+        ("cpu", torch.float32, "auto", False, False),
+    ],
+)
+def test_what_can_be_compiled(
+    monkeypatch: pytest.MonkeyPatch, device: str, dtype: torch.dtype, kernel: str, attention: bool, recurrence: bool
+) -> None:
+    """The device is only a word here; a machine without a GPU says what it would do with one."""
+
+    class Activations:
+        def __init__(self, *shape: int) -> None:
+            self.shape, self.dtype, self.device, self.is_cuda = shape, dtype, torch.device(device), device == "cuda"
+
+        def new_empty(self, _: tuple[int, ...]) -> Activations:
+            return self
+
+        def expand(self, *shape: int) -> Activations:
+            return Activations(*shape)
+
+        def numel(self) -> int:
+            return math.prod(self.shape)
+
+    monkeypatch.setattr("hymo.kernels.dispatch.machine_obstacle", lambda _: "")
+    x, model = Activations(2, 33, CONFIG.model.dim), build_hymo(MIXED)
+    rotation = torch.ones(1), torch.ones(1)
+    packed = SequenceContext(rotation, rotation, cu_seqlens=BOUNDS, kernel=kernel)
+    assert [block.can_compile(cast(Tensor, x), packed) for block in model.layers[:2]] == [attention, recurrence]
+    rows = replace(packed, cu_seqlens=None)
+    assert [block.can_compile(cast(Tensor, x), rows) for block in model.layers[:2]] == [True, recurrence]
 
 
 def test_passes_without_gradients_or_with_telemetry_run_as_written() -> None:
@@ -69,6 +149,7 @@ def test_units_are_compiled_once_for_any_number_of_documents(monkeypatch: pytest
         return v.repeat_interleave(q.shape[2] // v.shape[2], 2) * q.mean()
 
     monkeypatch.setattr("hymo.models.mla.document_attention", every_value)
+    monkeypatch.setattr("hymo.models.mla.one_call", lambda *_: True)
     model, graphs, hooked = build_hymo(CONFIG).train(), [], []
 
     def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
@@ -85,6 +166,6 @@ def test_units_are_compiled_once_for_any_number_of_documents(monkeypatch: pytest
         sum(model.loss_sums(Window(tokens, tokens, bounds)).values()).backward()
         counts.append(len(graphs))
     assert len(hooked) == 12 * len(model.mixtures())
-    # Before the experts, in them, two lengths of prediction heads; the second number shows that it changes. A block that
-    # is cut elsewhere some compilers make again for every number of documents, and soon not at all.
+    # Before the experts, in them, two lengths of prediction heads; the second number shows that it changes. Some
+    # compilers make a block that is cut elsewhere again for every number of documents, and soon not at all.
     assert counts == [4] + [5] * 11

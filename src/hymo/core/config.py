@@ -344,7 +344,7 @@ class TrainingConfig:
     gdn_kernel: Literal["auto", "recurrent", "chunked", "triton"] = "auto"
     """Implementation of the recurrence."""
     torch_compile_gdn: bool = True
-    """Compile each GDN block; CUDA only."""
+    """Compile blocks where kernels run them; CUDA only."""
     cuda_graphs_mla: bool = False
     """Capture the attention part of MLA blocks in CUDA graphs; CUDA only."""
     moe_mixed_precision: bool = True

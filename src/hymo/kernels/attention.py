@@ -56,7 +56,7 @@ def document_attention(
     if cu_seqlens is None:
         return _causal(q, k, v, scale)
     check_cu_seqlens(cu_seqlens, q.shape[0], q.shape[1])
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and max(q.shape[-1], v.shape[-1]) <= 256:
+    if one_call(q.device, q.dtype, max(q.shape[-1], v.shape[-1])):
         bound = q.shape[1] if longest is None else longest
         return _packed(q[0], k[0], v[0], scale, cu_seqlens.to(q.device, torch.int32), bound)[None]
     outputs = []
@@ -64,6 +64,11 @@ def document_attention(
         q_run, k_run, v_run = (x[0, start : start + count * length].unflatten(0, (count, length)) for x in (q, k, v))
         outputs.append(_causal(q_run, k_run, v_run, scale).flatten(0, 1))
     return torch.cat(outputs)[None]
+
+
+def one_call(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether all documents are one call for heads so wide; elsewhere the host loops over their lengths."""
+    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and width <= 256
 
 
 def _cudnn_obstacle(device: torch.device, dtype: torch.dtype, heads: tuple[int, int], widths: tuple[int, int]) -> str:

@@ -99,6 +99,12 @@ class GatedDeltaNetBlock(Float32Islands):
         out: Tensor = x + self.out_proj(o) + self.skip_proj(h)
         return out
 
+    def can_compile(self, x: Tensor, context: SequenceContext) -> bool:
+        """Whether `attend` runs a kernel: the other forms loop on the host, over tokens or chunks."""
+        rows, length = x.shape[:2] if context.cu_seqlens is None else (1, x.shape[0] * x.shape[1])
+        like = x.new_empty(()).expand(rows, length, self.config.gdn_n_heads, self.config.gdn_headdim)
+        return choose(context.kernel, like, self.config.gdn_d_state) == "triton"
+
     def before_experts(self, x: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
         """The residual stream after `attend`, and what the feed-forward part is given of it."""
         assert self.feed_forward is not None

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from hymo.core.config import ModelConfig
 from hymo.core.roles import Role
 from hymo.kernels import document_attention
-from hymo.kernels.attention import aligned_attention
+from hymo.kernels.attention import aligned_attention, one_call
 from hymo.models.context import SequenceContext
 from hymo.models.feed_forward import FeedForward
 from hymo.models.layers import RMSNorm, linear
@@ -200,6 +200,11 @@ class MLABlock(nn.Module):
         """The block's first half, whose work does not depend on the routing."""
         mixed: Tensor = self.attention(self.norm(x), context, cache, past)
         return x + mixed
+
+    def can_compile(self, x: Tensor, context: SequenceContext) -> bool:
+        """Whether `attend` reads no document boundaries on the host, which compiled code must not."""
+        cfg = self.attention.config
+        return context.cu_seqlens is None or one_call(x.device, x.dtype, max(cfg.head_dim, cfg.v_head_dim))
 
     def before_experts(self, x: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
         """The residual stream after `attend`, and what the feed-forward part is given of it."""

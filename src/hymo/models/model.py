@@ -20,6 +20,7 @@ from hymo.core.roles import Role
 from hymo.kernels import linear_cross_entropy
 from hymo.kernels.arguments import boundaries_on, check_cu_seqlens, on_device, with_empty_documents
 from hymo.kernels.cross_entropy import IGNORE_INDEX, softcapped_logits
+from hymo.models.compiled import compile_unit, compiled_block
 from hymo.models.context import SequenceContext
 from hymo.models.gdn import GatedDeltaNetBlock
 from hymo.models.init import initialise
@@ -73,21 +74,13 @@ class HyMo(nn.Module):
         telemetry, run as written. With `capture` the attention part of a block is also recorded as a CUDA graph, one
         per shape; call `torch.compiler.cudagraph_mark_step_begin()` before each pass then.
         """
-        self._compiled = [
-            _captured(layer, options)
-            if capture and isinstance(layer, MLABlock)
-            else torch.compile(layer, fullgraph=True, **options)
-            for layer in self.layers
-        ]
+        self._compiled = [compiled_block(layer, capture, options) for layer in self.layers]
         self.mtp.compile_blocks(**options)
 
     def compile_units(self, **options: Any) -> None:
-        """As `compile_blocks`, for weights that ranks share.
-
-        Gathering happens around compiled code, never in it: a block with experts is cut before them.
-        """
+        """As `compile_blocks`, for weights that ranks share: what is gathered together is compiled together."""
         for unit in self.shard_units():
-            _trained_with(unit, _compiled_unit(unit, options))
+            compile_unit(unit, options)
         self.mtp.compile_blocks(**options)
 
     @property
@@ -338,46 +331,6 @@ class HyMo(nn.Module):
     def parameter_roles(self) -> dict[str, Role]:
         """The embedding is the only parameter of its own."""
         return {"embed.weight": Role.EMBEDDING}
-
-
-def _trained_with(module: nn.Module, trained: Callable[..., Tensor]) -> None:
-    """Inside a module's hooks run `trained` instead; passes without gradients or with telemetry run as written."""
-    plain: Callable[..., Tensor] = module.forward
-
-    def forward(x: Tensor, context: SequenceContext, *cache: Any) -> Tensor:
-        trains = torch.is_grad_enabled() and context.telemetry is None
-        return (trained if trains else plain)(x, context, *cache)
-
-    module.forward = forward
-
-
-def _compiled_unit(unit: nn.Module, options: dict[str, Any]) -> Callable[..., Tensor]:
-    """Experts or a block, which is compiled up to its experts if it has some: they have hooks of their own."""
-    second = getattr(unit, "feed_forward", None)
-    if not isinstance(unit, MLABlock | GatedDeltaNetBlock) or second is None or second.moe is None:
-        whole: Callable[..., Tensor] = torch.compile(unit.forward, fullgraph=True, **options)
-        return whole
-    before = torch.compile(unit.before_experts, fullgraph=True, **options)
-
-    def run(x: Tensor, context: SequenceContext) -> Tensor:
-        x, h = before(x, context)
-        out: Tensor = x + second.transform(h, context)
-        return out
-
-    return run
-
-
-def _captured(block: MLABlock, options: dict[str, Any]) -> Callable[..., Tensor]:
-    """A compiled block whose attention part is recorded as a CUDA graph: the routing decides shapes, so it is not."""
-    graphs = options if "backend" in options else {**options, "options": {"triton.cudagraphs": True}}
-    attend = torch.compile(block.attend, fullgraph=True, **graphs)
-    rest = torch.compile(block.feed_forward, fullgraph=True, **options)
-
-    def run(x: Tensor, context: SequenceContext) -> Tensor:
-        out: Tensor = rest(attend(x, context), context)
-        return out
-
-    return run
 
 
 def build_hymo(config: HyMoConfig | ModelConfig, seed: int | None = None, device: str | torch.device = "cpu") -> HyMo:
