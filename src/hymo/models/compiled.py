@@ -97,7 +97,7 @@ def _tell(block: str, dtype: torch.dtype) -> None:
     """Warn of a half that is not compiled; cached, so once for each kind."""
     number = str(dtype).removeprefix("torch.")
     warnings.warn(
-        f"torch_compile_gdn: the first half of {block} runs as written in {number}: it has no kernel there (`hymo doctor` "
+        f"torch_compile_gdn: half of {block} runs as written in {number}: it has no kernel there (`hymo doctor` "
         "says why), and loops on the host are not compiled.",
         stacklevel=2,
     )
