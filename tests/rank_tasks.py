@@ -373,15 +373,24 @@ def agreement(ranks: Ranks) -> dict[str, Any]:
     return told
 
 
-def compiled(ranks: Ranks, config: HyMoConfig) -> dict[str, list[float]]:
-    """Losses of two steps of attention blocks as written and compiled, with each mode of recomputation."""
-    found = {}
+def compiled(ranks: Ranks, config: HyMoConfig) -> dict[str, Any]:
+    """Losses of two steps of attention blocks as written and compiled, with each mode of recomputation, and graphs."""
+    found: dict[str, Any] = {"graphs": {}}
     config = derive_config(config, model={"mla_layers": [0, 1]})
-    for mode, compiles in (("none", False), ("none", True), ("selective", True), ("full", False)):
+    for mode, compiles in itertools.product(("none", "selective", "full"), (False, True)):
         changed = derive_config(config, training={"activation_checkpointing": mode})
-        trainer = Trainer(changed, uneven(2, config.training.seq_len), ranks=ranks)
+        # Rows of one document: those of several are not compiled on a CPU.
+        batches = ({"tokens": batch["tokens"]} for batch in uneven(2, config.training.seq_len))
+        trainer, graphs = Trainer(changed, batches, ranks=ranks), list[str]()
+
+        def backend(graph: torch.fx.GraphModule, _: Any, names: list[str] = graphs) -> Callable[..., Any]:
+            names.append(" ".join(str(node.target) for node in graph.graph.nodes))
+            return graph.forward
+
+        torch.compiler.reset()
         if compiles:
-            trainer.master.compile_units(backend="aot_eager")
+            trainer.master.compile_units(backend=backend)
+            found["graphs"][mode] = graphs
         losses = [trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(2)]
         found[f"{mode}{', compiled' if compiles else ''}"] = losses
     return found

@@ -134,6 +134,7 @@ def _variants() -> dict[str, HyMoConfig]:
     found["normuon all"] = derive_config(flagship, optimizer={"optimizer_partition": "normuon_all"})
     found["recurrent"] = derive_config(flagship, training={"gdn_kernel": "recurrent", "param_dtype": "float32"})
     found["triton"] = derive_config(flagship, training={"gdn_kernel": "triton", "activation_checkpointing": "full"})
+    found["rounded"] = derive_config(flagship, training={"reduce_dtype": "bfloat16"})
     found["replicas"] = derive_config(flagship, training={"dp_replicate": 2, "reshard_after_forward": True})
     return found
 

@@ -143,12 +143,19 @@ def test_other_errors_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("training", "says"),
+    ("ranks", "training", "says"),
     [
-        ({"micro_batch_size": 5}, "Lower training.micro_batch_size to 2."),
-        ({"micro_batch_size": 1}, "Set training.activation_checkpointing=full"),
-        ({"micro_batch_size": 1, "activation_checkpointing": "full"}, "Lower training.seq_len"),
+        (1, {"micro_batch_size": 5}, "Lower training.micro_batch_size to 2."),
+        (1, {"micro_batch_size": 1}, "Set training.activation_checkpointing=full"),
+        (1, {"micro_batch_size": 1, "activation_checkpointing": "full"}, "Lower training.seq_len"),
+        # One pass a step: in two, the sum of its gradients would take more than half the activations leave.
+        (8, {"micro_batch_size": 2, "activation_checkpointing": "full", "dp_size": 8, "seq_len": 64},
+         "Set training.reshard_after_forward=true"),
+        (8, {"micro_batch_size": 1, "activation_checkpointing": "full", "reshard_after_forward": True, "dp_size": 8},
+         "Lower training.seq_len"),
     ],
-)
-def test_the_setting_to_lower(training: dict[str, Any], says: str) -> None:
-    assert advice(derive_config(load_config("hymo_tiny"), training=training)).startswith(says)
+)  # fmt: skip
+def test_the_setting_to_lower(monkeypatch: pytest.MonkeyPatch, ranks: int, training: dict[str, Any], says: str) -> None:
+    monkeypatch.setattr("hymo.training.out_of_memory.launched_ranks", lambda: ranks)
+    config = derive_config(load_config("hymo_tiny"), training={"grad_accum_steps": 1, **training})
+    assert advice(config, on_gpu=False).startswith(says)

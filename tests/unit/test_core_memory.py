@@ -72,7 +72,28 @@ def test_partitions_move_the_states() -> None:
     assert optimizer_sizes(derive_config(base, optimizer={"muon_normalize": False})).neurons == 0
 
 
-def test_shards_split_all_but_the_compute_copy() -> None:
+def test_gradients_are_whole_while_several_passes_are_added_up() -> None:
+    whole = 4 * 1_128_090_624
+    config = derive_config(load_config("hymo_750m"), training={"dp_size": 4, "grad_accum_steps": 2})
+    assert training_memory(config, 4, on_gpu=True).gradients == whole
+    assert training_memory(config, 4, 2 * config.training.micro_batch_size, on_gpu=True).gradients == whole // 4
+    assert training_memory(config, 8, on_gpu=True).gradients == whole // 8
+    for changes in ({"reshard_after_forward": True}, {"reduce_dtype": "bfloat16"}):
+        assert training_memory(derive_config(config, training=changes), 4, on_gpu=True).gradients == whole // 4
+    assert training_memory(derive_config(config, training={"dp_replicate": 2}), 8, on_gpu=True).gradients == whole // 4
+
+
+def test_what_runs_as_written_keeps_all_activations() -> None:
+    config = load_config("hymo_750m")
+    for changes in ({"gdn_kernel": "chunked"}, {"gdn_kernel": "recurrent"}, {"param_dtype": "float32"}):
+        changed = derive_config(config, training=changes)
+        eager = derive_config(changed, training={"torch_compile_gdn": False})
+        assert training_memory(changed, on_gpu=True) == training_memory(eager, on_gpu=True)
+    eager = derive_config(config, training={"torch_compile_gdn": False})
+    assert training_memory(config, on_gpu=True).activations < training_memory(eager, on_gpu=True).activations
+
+
+def test_shards_split_masters_and_states() -> None:
     config = load_config("hymo_750m")
     one, four = training_memory(config, 1, on_gpu=False), training_memory(config, 4, on_gpu=False)
     assert four.masters == one.masters // 4

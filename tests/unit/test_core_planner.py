@@ -99,6 +99,37 @@ def test_largest_micro_batch_is_the_largest() -> None:
         assert fits.total <= usable < breaks.total
 
 
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "training"),
+    [
+        ("a100-40", 8, (16, 1)),
+        ("a100-40", 2, (64, 1)),
+        ("a100-40", 16, (4, 2)),
+        ("l40s", 4, (8, 4)),
+    ],
+)
+def test_the_largest_micro_batch_of_ranks_fits_by_its_own_plan(gpu: str, gpus: int, training: tuple[int, int]) -> None:
+    """Gradients are whole where a step has several passes, so memory falls at the size of one."""
+    micro, passes = training
+    shape = {"micro_batch_size": micro, "grad_accum_steps": passes, "dp_size": gpus}
+    config = derive_config(FLAGSHIP, training=shape)
+    usable = int(device(gpu).memory or 0) * USABLE_MEMORY
+    for name, level in plan(config, gpu, gpus).levels.items():
+        fitting = [
+            size
+            for size in range(1, 200)
+            if training_memory(config, gpus, size, name, on_gpu=True).total <= usable  # type: ignore[arg-type]
+        ]
+        assert level.largest_micro_batch == max(fitting, default=0)
+
+
+def test_a_refusal_of_ranks_names_the_setting_that_saves() -> None:
+    shape = {"dp_size": 8, "grad_accum_steps": 4, "seq_len": 65_536}
+    config = derive_config(load_config("hymo_900m"), training=shape, model={"max_seq_len": 65_536})
+    with pytest.raises(UsageError, match=r"Set training\.reshard_after_forward=true, with which it fits"):
+        plan(config, "rtx4090", 8)
+
+
 def test_a_micro_batch_that_does_not_fit_is_a_warning_with_the_way_out() -> None:
     config = derive_config(FLAGSHIP, training={"micro_batch_size": 64, "grad_accum_steps": 2, "dp_size": 1})
     result = plan(config, "h200")

@@ -62,10 +62,15 @@ def test_units_are_the_blocks_as_written(config: HyMoConfig) -> None:
 
 
 @pytest.mark.parametrize("units", [False, True])
-@pytest.mark.parametrize("kernel", ["auto", "chunked", "recurrent"])
-def test_where_boundaries_are_read_on_the_host_nothing_is_compiled_for_them(kernel: str, units: bool) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "capacity"), [("auto", None), ("auto", 1.25), ("chunked", None), ("recurrent", None)]
+)
+def test_where_boundaries_are_read_on_the_host_nothing_is_compiled_for_them(
+    kernel: str, capacity: float | None, units: bool
+) -> None:
     """No number and no lengths of documents are compiled for: the compiler gives up after eight."""
-    plain, compiled, graphs = build_hymo(MIXED).train(), build_hymo(MIXED).train(), list[torch.fx.GraphModule]()
+    config = derive_config(MIXED, model={"capacity_factor": capacity})
+    plain, compiled, graphs = build_hymo(config).train(), build_hymo(config).train(), list[torch.fx.GraphModule]()
     plain.kernel = compiled.kernel = kernel
 
     def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:

@@ -11,18 +11,18 @@ function m(e, t) {
 }
 var h = (e) => p * (e.normuon + e.neurons) + 8 * e.adamw;
 function g(e, t, n = 1, i = e.training.micro_batch_size, a = e.training.activation_checkpointing, s = !1) {
-	let c = r(e.model).reduce((e, [, t]) => e + o(t), 0), l = Math.max(1, Math.floor(n / e.training.dp_replicate)), u = m(e, t), d = v(e), f = i * e.training.seq_len, h = e.training.grad_accum_steps * e.training.dp_size <= n, g = _(e.training) && !h, x = {
+	let c = r(e.model).reduce((e, [, t]) => e + o(t), 0), l = Math.max(1, Math.floor(n / e.training.dp_replicate)), u = m(e, t), d = v(e), f = i * e.training.seq_len, h = e.training, g = h.micro_batch_size * h.grad_accum_steps * h.dp_size <= i * n, x = _(h) && !g, S = ["auto", "triton"].includes(h.gdn_kernel) && d < p, C = {
 		weights: d < p || n > 1 ? c * d : 0,
 		masters: Math.ceil(p * c / l),
-		gradients: Math.ceil(p * c / (g ? 1 : l)),
+		gradients: Math.ceil(p * c / (x ? 1 : l)),
 		normuon: Math.ceil(p * (u.normuon + u.neurons) / l),
 		adamw: Math.ceil(8 * u.adamw / l),
-		activations: y(f * b(e, a, s) * (s && (e.training.torch_compile_gdn ?? !0) ? t.measured.kept : 1)),
+		activations: y(f * b(e, a, s) * (s && (h.torch_compile_gdn ?? !0) && S ? t.measured.kept : 1)),
 		logits: D(e, t, f, s)
 	};
 	return {
-		...x,
-		total: Object.values(x).reduce((e, t) => e + t, 0)
+		...C,
+		total: Object.values(C).reduce((e, t) => e + t, 0)
 	};
 }
 var _ = (e) => !e.reshard_after_forward && e.reduce_dtype === "float32", v = (e) => e.training.param_dtype === "bfloat16" ? 2 : p, y = (e) => e % 1 == .5 ? 2 * Math.round(e / 2) : Math.round(e);
@@ -118,11 +118,11 @@ function N(t, n, r, i, o, s) {
 	return h * p / (u.matmul * r.peak) + h * 3 * d(c, l.seq_len) / (u.attention * r.peak) + h * b(t, "none", !0) / (u.memory * r.bandwidth) + o * c.n_layers * u.gap_seconds + s / r.link;
 }
 function P(e, t, n, r, i) {
-	let [a, o] = [0, O];
-	for (; a < o;) {
-		let s = Math.floor((a + o + 1) / 2);
-		g(e, t, n, s, r, !0).total <= i ? a = s : o = s - 1;
+	let a = (a) => g(e, t, n, a, r, !0).total <= i, o = Math.ceil(k(e) / n), [s, c] = a(o) ? [o, Math.max(o, O)] : [0, o - 1];
+	for (; s < c;) {
+		let e = Math.floor((s + c + 1) / 2);
+		a(e) ? s = e : c = e - 1;
 	}
-	return a;
+	return s;
 }
 export { g as i, A as n, j as r, M as t };

@@ -338,7 +338,7 @@ class TrainingConfig:
     param_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward pass; masters are always fp32."""
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of gradient reduction over ranks."""
+    """Precision of gradient reduction over ranks: once a step in float32, after every pass in bfloat16."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Recomputation in the backward pass: nothing, the experts, or whole blocks."""
     gdn_kernel: Literal["auto", "recurrent", "chunked", "triton"] = "auto"
@@ -352,7 +352,7 @@ class TrainingConfig:
     dp_replicate: Count = 1
     """Replicas of the sharded group (HSDP); 1 shards over all ranks. On one process there is nothing to replicate."""
     reshard_after_forward: bool = False
-    """Whether ranks drop gathered weights after each use and gather them again, or keep them until the step ends."""
+    """Whether ranks drop whole weights and gradients after each use, or keep them until the step ends."""
     start_timeout_minutes: Positive = 30.0
     """Longest wait for another rank until the first step is done (start, compilation) and in a save, in minutes."""
     rank_timeout_minutes: Positive = 10.0

@@ -106,7 +106,7 @@ def training_memory(
         micro_batch: sequences per forward pass; the configuration's if None.
         level: activation checkpointing; the configuration's if None.
         on_gpu: on a CUDA device, where the recurrence runs as a Triton kernel and blocks may be compiled.
-        kept: share of the activations that compiled blocks keep.
+        kept: share of the activations that compiled blocks keep, in bf16 with the kernels of a GPU.
     """
     micro_batch = config.training.micro_batch_size if micro_batch is None else micro_batch
     level = config.training.activation_checkpointing if level is None else level
@@ -114,8 +114,9 @@ def training_memory(
     shards = max(1, world_size // config.training.dp_replicate)
     sizes = optimizer_sizes(config)
     width = _compute_bytes(config)
-    once = config.training.grad_accum_steps * config.training.dp_size <= world_size
+    once = config.training.sequences_per_step <= micro_batch * world_size
     whole = keeps_whole_gradients(config.training) and not once
+    kernels = config.training.gdn_kernel in ("auto", "triton") and width < _FP32
     return TrainingMemory(
         weights=stored * width if width < _FP32 or world_size > 1 else 0,
         masters=_shard(_FP32 * stored, shards),
@@ -126,7 +127,7 @@ def training_memory(
             micro_batch
             * config.training.seq_len
             * activation_bytes(config, level, on_gpu=on_gpu)
-            * (kept if on_gpu and config.training.torch_compile_gdn else 1)
+            * (kept if on_gpu and config.training.torch_compile_gdn and kernels else 1)
         ),
         logits=_logits(config, micro_batch * config.training.seq_len, on_gpu),
     )

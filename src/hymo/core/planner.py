@@ -16,6 +16,7 @@ from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token,
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.hardware import DEVICES, GIB, Device, device
+from hymo.core.load import derive_config
 from hymo.core.measured import MEASURED
 from hymo.core.memory import (
     LEVELS,
@@ -214,6 +215,8 @@ def _refusal(config: HyMoConfig, target: Device, gpus: int, usable: int) -> str:
     if more is not None:
         ways.append(f"{more} x {target.key}")
     needed = least(gpus)
+    dropped = derive_config(config, training={"reshard_after_forward": True})
+    saves = gpus > 1 and training_memory(dropped, gpus, 1, "full", on_gpu=True).total <= usable
     larger = [d.key for d in DEVICES if d.memory is not None and needed <= int(d.memory * USABLE_MEMORY)]
     if larger:
         ways.append(f"{gpus} x {' or '.join(larger)}")
@@ -222,6 +225,7 @@ def _refusal(config: HyMoConfig, target: Device, gpus: int, usable: int) -> str:
         f"with full activation checkpointing needs {needed / GIB:.1f} GiB per device, {usable / GIB:.1f} GiB are "
         "usable. "
         + (f"It fits on {', or on '.join(ways)}. " if ways else "")
+        + ("Set training.reshard_after_forward=true, with which it fits. " if saves else "")
         + "Else take a shorter training.seq_len or a smaller preset."
     )
 
@@ -237,11 +241,16 @@ def _items(memory: TrainingMemory) -> dict[str, int]:
 
 
 def _largest_micro_batch(config: HyMoConfig, gpus: int, level: Level, usable: int) -> int:
-    """Bisect: memory never falls when the micro-batch grows."""
-    low, high = 0, _LARGEST_MICRO_BATCH
+    """Bisect: memory falls where one pass is the whole step, so that gradients need no sum; else it never does."""
+
+    def fits(size: int) -> bool:
+        return training_memory(config, gpus, size, level, on_gpu=True).total <= usable
+
+    step = -(-config.training.sequences_per_step // gpus)
+    low, high = (step, max(step, _LARGEST_MICRO_BATCH)) if fits(step) else (0, step - 1)
     while low < high:
         middle = (low + high + 1) // 2
-        if training_memory(config, gpus, middle, level, on_gpu=True).total <= usable:
+        if fits(middle):
             low = middle
         else:
             high = middle - 1

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from hymo.models.context import SequenceContext
-from hymo.models.gdn import GatedDeltaNetBlock
+from hymo.models.feed_forward import Block
 from hymo.models.mla import MLABlock
 
 Run = Callable[..., Tensor]
-Block = MLABlock | GatedDeltaNetBlock
 
 
 def compiled_block(block: nn.Module, capture: bool, options: dict[str, Any]) -> Run:
@@ -30,8 +29,7 @@ def compiled_block(block: nn.Module, capture: bool, options: dict[str, Any]) -> 
         whole = _captured(block, options)
     else:
         whole = torch.compile(block, fullgraph=True, **options)
-    second = block.feed_forward
-    return _where_possible(block, whole, None if second is None else torch.compile(second, fullgraph=True, **options))
+    return _where_possible(block, whole, _compiled_second(block, options))
 
 
 def compile_unit(unit: nn.Module, options: dict[str, Any]) -> None:
@@ -42,8 +40,8 @@ def compile_unit(unit: nn.Module, options: dict[str, Any]) -> None:
     trained, plain = _compiled_unit(unit, options), unit.forward
 
     def forward(x: Tensor, context: SequenceContext, *cache: Any) -> Tensor:
-        trains = torch.is_grad_enabled() and context.telemetry is None
-        out: Tensor = (trained if trains else plain)(x, context, *cache)
+        trains = torch.is_grad_enabled() and context.telemetry is None and not cache
+        out: Tensor = trained(x, context) if trains else plain(x, context, *cache)
         return out
 
     unit.forward = forward
@@ -55,14 +53,21 @@ def _compiled_unit(unit: nn.Module, options: dict[str, Any]) -> Run:
         return inner
     second = unit.feed_forward
     if second is None or second.moe is None:
-        return _where_possible(unit, torch.compile(unit.forward, fullgraph=True, **options), second)
+        whole: Run = torch.compile(unit.forward, fullgraph=True, **options)
+        return _where_possible(unit, whole, _compiled_second(unit, options))
     before = torch.compile(unit.before_experts, fullgraph=True, **options)
 
-    def whole(x: Tensor, context: SequenceContext) -> Tensor:
+    def run(x: Tensor, context: SequenceContext) -> Tensor:
         x, h = before(x, context)
         return x + second.transform(h, context)
 
-    return _where_possible(unit, whole, second)
+    return _where_possible(unit, run, second)
+
+
+def _compiled_second(block: Block, options: dict[str, Any]) -> Run | None:
+    """The feed-forward part of a block, if it has one."""
+    second = block.feed_forward
+    return None if second is None else torch.compile(second, fullgraph=True, **options)
 
 
 def _captured(block: MLABlock, options: dict[str, Any]) -> Run:
@@ -94,10 +99,10 @@ def _where_possible(block: Block, whole: Run, second: Run | None) -> Run:
 
 @lru_cache(maxsize=16)
 def _tell(block: str, dtype: torch.dtype) -> None:
-    """Warn of a half that is not compiled; cached, so once for each kind."""
-    number = str(dtype).removeprefix("torch.")
+    """Warn of what is not compiled; cached, so once for each kind."""
+    what = "attention over packed documents" if block == MLABlock.__name__ else "recurrence"
     warnings.warn(
-        f"torch_compile_gdn: half of {block} runs as written in {number}: it has no kernel there (`hymo doctor` "
-        "says why), and loops on the host are not compiled.",
+        f"torch_compile_gdn: the {what} of {block} is not compiled: with this kernel it loops on the host in "
+        f"{str(dtype).removeprefix('torch.')}.",
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""The second half of a block: a mixture of experts, or a dense SwiGLU where the placement or a variant says so."""
+"""A block, and its second half: a mixture of experts, or a dense SwiGLU where the placement or a variant says so."""
 
 from __future__ import annotations
 
@@ -32,3 +32,23 @@ class FeedForward(nn.Module):
         assert self.dense is not None
         transformed: Tensor = self.dense(h)
         return transformed
+
+
+class Block(nn.Module):
+    """Tokens take up what came before them (`attend`), then a feed-forward part transforms each, if there is one."""
+
+    feed_forward: FeedForward | None
+
+    def attend(self, x: Tensor, context: SequenceContext) -> Tensor:
+        """The block without its feed-forward part, (B, T, dim) -> (B, T, dim)."""
+        raise NotImplementedError
+
+    def can_compile(self, x: Tensor, context: SequenceContext) -> bool:
+        """Whether `attend` runs kernels alone: compiled code must not read values on the host."""
+        raise NotImplementedError
+
+    def before_experts(self, x: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
+        """The residual stream after `attend`, and what the feed-forward part is given of it."""
+        assert self.feed_forward is not None
+        x = self.attend(x, context)
+        return x, self.feed_forward.norm(x)

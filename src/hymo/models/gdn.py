@@ -29,7 +29,7 @@ from hymo.core.roles import Role
 from hymo.kernels import gated_delta, gated_linear, output_gate, short_conv
 from hymo.kernels.dispatch import choose
 from hymo.models.context import SequenceContext
-from hymo.models.feed_forward import FeedForward
+from hymo.models.feed_forward import Block, FeedForward
 from hymo.models.layers import Float32Islands, RMSNorm, linear
 from hymo.models.projections import project
 from hymo.models.rope import Rotation, apply_rope
@@ -39,7 +39,7 @@ Rule = Callable[..., tuple[Tensor, Tensor | None]]
 """A recurrence of `hymo.kernels`."""
 
 
-class GatedDeltaNetBlock(Float32Islands):
+class GatedDeltaNetBlock(Block, Float32Islands):
     """One residual block whose memory is a matrix per head."""
 
     fp32_names = frozenset({"A_log", "D_skip", "dt_bias"})
@@ -104,12 +104,6 @@ class GatedDeltaNetBlock(Float32Islands):
         rows, length = x.shape[:2] if context.cu_seqlens is None else (1, x.shape[0] * x.shape[1])
         like = x.new_empty(()).expand(rows, length, self.config.gdn_n_heads, self.config.gdn_headdim)
         return choose(context.kernel, like, self.config.gdn_d_state) == "triton"
-
-    def before_experts(self, x: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
-        """The residual stream after `attend`, and what the feed-forward part is given of it."""
-        assert self.feed_forward is not None
-        x = self.attend(x, context)
-        return x, self.feed_forward.norm(x)
 
     def _mix(self, u: Tensor, context: SequenceContext, cache: GDNCache | None) -> Tensor:
         """From conv inputs to gated outputs, both (B, T, d_inner)."""

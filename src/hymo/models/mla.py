@@ -26,7 +26,7 @@ from hymo.core.roles import Role
 from hymo.kernels import document_attention
 from hymo.kernels.attention import aligned_attention, one_call
 from hymo.models.context import SequenceContext
-from hymo.models.feed_forward import FeedForward
+from hymo.models.feed_forward import Block, FeedForward
 from hymo.models.layers import RMSNorm, linear
 from hymo.models.rope import apply_rope
 from hymo.models.state import MLACache
@@ -178,8 +178,10 @@ class MultiHeadLatentAttention(nn.Module):
         return roles | ({"k_norm_qk": Role.SCALAR} if self.k_norm_qk is not None else {})
 
 
-class MLABlock(nn.Module):
+class MLABlock(Block):
     """Attention, then the mixture of experts (or a dense SwiGLU, where the placement says so)."""
+
+    feed_forward: FeedForward
 
     def __init__(self, config: ModelConfig, layer: int, score_scale: float = 1.0) -> None:
         super().__init__()
@@ -203,13 +205,9 @@ class MLABlock(nn.Module):
 
     def can_compile(self, x: Tensor, context: SequenceContext) -> bool:
         """Whether `attend` reads no document boundaries on the host, which compiled code must not."""
-        cfg = self.attention.config
-        return context.cu_seqlens is None or one_call(x.device, x.dtype, max(cfg.head_dim, cfg.v_head_dim))
-
-    def before_experts(self, x: Tensor, context: SequenceContext) -> tuple[Tensor, Tensor]:
-        """The residual stream after `attend`, and what the feed-forward part is given of it."""
-        x = self.attend(x, context)
-        return x, self.feed_forward.norm(x)
+        cfg, kind = self.attention.config, x.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        return context.cu_seqlens is None or one_call(x.device, dtype, max(cfg.head_dim, cfg.v_head_dim))
 
     def forward_recomputing(self, x: Tensor, context: SequenceContext) -> Tensor:
         """As `forward` without a cache, but the feed-forward part is computed again in the backward pass."""

@@ -70,15 +70,16 @@ class HyMo(nn.Module):
     def compile_blocks(self, capture: bool = False, **options: Any) -> None:
         """Let torch.compile make kernels of every block; options as there.
 
-        One block is one graph, and blocks of a kind share it. Passes without gradients, and those that record
-        telemetry, run as written. With `capture` the attention part of a block is also recorded as a CUDA graph, one
-        per shape; call `torch.compiler.cudagraph_mark_step_begin()` before each pass then.
+        One block is one graph, and blocks of a kind share it; `hymo.models.compiled` says which part of it runs as
+        written instead. Passes without gradients, and those that record telemetry, run as written. With `capture` the
+        attention part of a block is also recorded as a CUDA graph, one per shape; call
+        `torch.compiler.cudagraph_mark_step_begin()` before each pass then.
         """
         self._compiled = [compiled_block(layer, capture, options) for layer in self.layers]
         self.mtp.compile_blocks(**options)
 
     def compile_units(self, **options: Any) -> None:
-        """As `compile_blocks`, for weights that ranks share: what is gathered together is compiled together."""
+        """As `compile_blocks`, for weights that ranks share: compiled code lies between the places that gather them."""
         for unit in self.shard_units():
             compile_unit(unit, options)
         self.mtp.compile_blocks(**options)

@@ -15,6 +15,7 @@ Sources: DeepSeek-V3, arXiv 2412.19437, section 2.1.2; loss-free balancing, arXi
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,8 @@ from hymo.kernels.permutation import return_rows, spread_rows
 from hymo.kernels.router import router_logits
 from hymo.models.context import SequenceContext
 from hymo.models.layers import Float32Islands, SwiGLUExpert
+
+Number = TypeVar("Number", float, Tensor)
 
 
 class DeepSeekMoE(Float32Islands):
@@ -121,14 +124,15 @@ class DeepSeekMoE(Float32Islands):
         bounds = context.cu_seqlens
         if bounds is None:
             places = hits.view(rows, -1, cfg.n_routed_experts).cumsum(1).flatten(0, 1)
-            limit = torch.full((len(chosen), 1), _capacity(cfg, len(chosen) // rows), device=chosen.device)
+            limit = torch.full((len(chosen), 1), math.ceil(_room(cfg, len(chosen) // rows)), device=chosen.device)
         else:
             lengths = bounds.to(chosen.device, torch.int64).diff()
             running = hits.cumsum(0)
             before = F.pad(running, (0, 0, 1, 0))[bounds[:-1].to(chosen.device, torch.int64)]
             places = running - before.repeat_interleave(lengths, 0, output_size=len(chosen))
-            per_document = torch.tensor([_capacity(cfg, n) for n in lengths.tolist()], device=chosen.device)
-            limit = per_document.repeat_interleave(lengths, output_size=len(chosen))[:, None]
+            # On the boundaries' device, in fp64 like Python's floats: not every device has it.
+            room = _room(cfg, bounds.to(torch.int64).diff().double()).ceil().to(chosen.device, torch.int64)
+            limit = room.repeat_interleave(lengths, output_size=len(chosen))[:, None]
         kept = (places.gather(-1, chosen) <= limit).float()
         context.record(f"moe/dropped/{self.layer}", 1 - kept.mean())
         return kept
@@ -239,6 +243,7 @@ def _count(chosen: Tensor, experts: int) -> Tensor:
     return (chosen[:, None] == torch.arange(experts, device=chosen.device)).sum(0)
 
 
-def _capacity(config: ModelConfig, tokens: int) -> int:
+def _room(config: ModelConfig, tokens: Number) -> Number:
+    """Tokens that an expert takes of so many, not rounded up yet."""
     assert config.capacity_factor is not None
-    return math.ceil(config.capacity_factor * tokens * config.n_activated_experts / config.n_routed_experts)
+    return config.capacity_factor * tokens * config.n_activated_experts / config.n_routed_experts

@@ -11,7 +11,8 @@ import torch
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import TrainingError
 from hymo.core.launch import launched_ranks
-from hymo.core.memory import training_memory
+from hymo.core.load import derive_config
+from hymo.core.memory import keeps_whole_gradients, training_memory
 
 _CPU = ("can't allocate memory", "not enough memory")
 """What PyTorch says where a CPU has no memory left; it has no type of its own for that."""
@@ -39,20 +40,25 @@ def explain(config: HyMoConfig, on_gpu: bool) -> str:
     planned = asdict(training_memory(config, launched_ranks(), on_gpu=on_gpu))
     items = sorted(planned.items(), key=lambda item: -item[1])
     needed = ", ".join(f"{name.replace('_', ' ')} {size / 2**20:,.0f} MiB" for name, size in items if size)
-    return f"By plan the run needs {needed}. {advice(config)}"
+    return f"By plan the run needs {needed}. {advice(config, on_gpu)}"
 
 
-def advice(config: HyMoConfig) -> str:
+def advice(config: HyMoConfig, on_gpu: bool) -> str:
     """The setting that saves most while it changes least."""
-    cfg = config.training
+    cfg, ranks = config.training, launched_ranks()
     if cfg.micro_batch_size > 1:
         half = cfg.micro_batch_size // 2
-        same = ""
+        same, changes = "", {"micro_batch_size": half}
         if cfg.micro_batch_size % 2 == 0:
+            changes["grad_accum_steps"] = 2 * cfg.grad_accum_steps
             same = f" with training.grad_accum_steps={2 * cfg.grad_accum_steps}, which trains on the same batches"
-        return f"Lower training.micro_batch_size to {half}{same}."
+        halved = training_memory(derive_config(config, training=changes), ranks, on_gpu=on_gpu)
+        if halved.total < training_memory(config, ranks, on_gpu=on_gpu).total:
+            return f"Lower training.micro_batch_size to {half}{same}."
     if cfg.activation_checkpointing != "full":
         return "Set training.activation_checkpointing=full, which computes activations again instead of keeping them."
+    if ranks > 1 and keeps_whole_gradients(cfg):
+        return "Set training.reshard_after_forward=true, which keeps no weights and gradients whole."
     return "Lower training.seq_len, or take a smaller model."
 
 

@@ -238,7 +238,7 @@ def _memory(config: HyMoConfig, size: int) -> str:
         usable = _free_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", launched_ranks()))
     told = f"{needed / 2**30:.2f} GiB planned, {usable / 2**30:.2f} usable on {device}"
     if needed > usable:
-        raise UsageError(f"{told}. {advice(config)}")
+        raise UsageError(f"{told}. {advice(config, device.type == 'cuda')}")
     return told
 
 

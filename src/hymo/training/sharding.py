@@ -4,8 +4,8 @@ Each rank holds a row slice of every parameter in fp32, with its gradient and op
 gathers them in `param_dtype`, group after group, the next while one computes. Gradients of a step's passes are added up
 whole in fp32 and summed over ranks in the last one; where memory is short (`reshard_after_forward`) or the sum over
 ranks is rounded (`reduce_dtype`), they are summed after every pass and added up in fp32 slices. With replicas (HSDP)
-each replica slices the weights among its own ranks, and replicas sum their slices. The few parameters that must stay in
-fp32 are held whole by every rank.
+each replica slices the weights among its own ranks, and replicas sum their slices once a step; sums after every pass
+are added up in `reduce_dtype` then. The few parameters that must stay in fp32 are held whole by every rank.
 
 Optimizers see the slices as plain tensors (`local`): what is elementwise is exact for any slicing, and what is not
 (NorMuon, norms) says how it is put together.

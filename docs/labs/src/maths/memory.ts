@@ -45,8 +45,10 @@ export function trainingMemory(
   const sizes = optimizerSizes(config, constants);
   const width = computeBytes(config);
   const tokens = microBatch * config.training.seq_len;
-  const once = config.training.grad_accum_steps * config.training.dp_size <= world;
-  const whole = keepsWholeGradients(config.training) && !once;
+  const t = config.training;
+  const once = t.micro_batch_size * t.grad_accum_steps * t.dp_size <= microBatch * world;
+  const whole = keepsWholeGradients(t) && !once;
+  const kernels = ["auto", "triton"].includes(t.gdn_kernel) && width < FP32;
   const items = {
     weights: width < FP32 || world > 1 ? stored * width : 0,
     masters: Math.ceil((FP32 * stored) / shards),
@@ -56,7 +58,7 @@ export function trainingMemory(
     activations: halfEven(
       tokens *
         activationBytes(config, level, onGpu) *
-        (onGpu && (config.training.torch_compile_gdn ?? true) ? constants.measured.kept : 1),
+        (onGpu && (t.torch_compile_gdn ?? true) && kernels ? constants.measured.kept : 1),
     ),
     logits: logits(config, constants, tokens, onGpu),
   };

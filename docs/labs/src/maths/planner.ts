@@ -146,10 +146,12 @@ function stepSeconds(
 }
 
 function largest(config: Config, constants: Constants, gpus: number, level: string, usable: number): number {
-  let [low, high] = [0, LARGEST_MICRO_BATCH];
+  const fits = (size: number): boolean => trainingMemory(config, constants, gpus, size, level, true).total <= usable;
+  const step = Math.ceil(sequencesPerStep(config) / gpus);
+  let [low, high] = fits(step) ? [step, Math.max(step, LARGEST_MICRO_BATCH)] : [0, step - 1];
   while (low < high) {
     const middle = Math.floor((low + high + 1) / 2);
-    if (trainingMemory(config, constants, gpus, middle, level, true).total <= usable) low = middle;
+    if (fits(middle)) low = middle;
     else high = middle - 1;
   }
   return low;
