@@ -13,7 +13,7 @@ from hymo.kernels.arguments import boundaries_on, check_cu_seqlens
 from hymo.kernels.cross_entropy import IGNORE_INDEX
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
     """Inputs and targets of one forward pass.
 
