@@ -126,6 +126,10 @@ def test_what_can_be_compiled(
     assert [block.can_compile(cast(Tensor, x), packed) for block in model.layers[:2]] == [attention, recurrence]
     rows = replace(packed, cu_seqlens=None)
     assert [block.can_compile(cast(Tensor, x), rows) for block in model.layers[:2]] == [True, recurrence]
+    # Under autocast the residual stream keeps its type and attention gets another.
+    monkeypatch.setattr("torch.is_autocast_enabled", lambda kind: kind == device)
+    monkeypatch.setattr("torch.get_autocast_dtype", lambda _: torch.bfloat16)
+    assert model.layers[0].can_compile(cast(Tensor, x), packed) == (device == "cuda")
 
 
 def test_passes_without_gradients_or_with_telemetry_run_as_written() -> None:
