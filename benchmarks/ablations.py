@@ -1,19 +1,20 @@
-"""The ablations on one GPU, day after day: the families in their order, as far as the time goes.
+"""The ablations on the GPUs in sight, day after day: the families in their order, as far as the time goes.
 
     python benchmarks/ablations.py --data DATA --tokenizer TOKENIZER --minutes 9 --parallel 4 --out /tmp/runs \\
         --results OUT/ablations-h200.json --go-on-from benchmarks/results/ablations-h200.json
     python benchmarks/ablations.py --data DATA --tokenizer TOKENIZER --plan        # what is left, and how long it takes
 
 The results file is all that needs to survive: a run that has a row there is not repeated. Nothing is begun that would
-probably not end within --minutes, judged by the rows of the same device and as many runs at once; whatever still runs
-then is stopped. DATA is prepared with the tokenizer, which for the preset `hymo_ablation` has at most 16,384 entries:
-`hymo tokenizer train FILES --out TOKENIZER --vocab-size 16384`, `hymo data prepare FILES --out DATA --tokenizer
-TOKENIZER`. --tokens 1M --seeds 1 --families C is a smoke test.
+probably not end within --minutes, judged by the rows of the same device and as many runs at once, unless --begin-all
+says that --out survives too; whatever still runs then is stopped. DATA is prepared with the tokenizer, which for the
+preset `hymo_ablation` has at most 16,384 entries: `hymo tokenizer train FILES --out TOKENIZER --vocab-size 16384`,
+`hymo data prepare FILES --out DATA --tokenizer TOKENIZER`. --tokens 1M --seeds 1 --families C is a smoke test.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
 import shutil
 import sys
@@ -23,8 +24,8 @@ from pathlib import Path
 from hymo.ablations.families import family
 from hymo.ablations.report import write_report
 from hymo.ablations.results import Results
-from hymo.ablations.runner import Runner, lay_out
-from hymo.ablations.variants import build, cadence
+from hymo.ablations.runner import Run, Runner, lay_out
+from hymo.ablations.variants import BASE, Comparison, build, cadence
 from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
 from hymo.core.quantity import read_count
@@ -44,6 +45,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--begin-all", action="store_true", help="begin what the same command will go on with later")
     parser.add_argument("--out", type=Path, default=Path("ablations"), help="run folders and reports")
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/ablations-h200.json"))
     parser.add_argument("--go-on-from", type=Path, help="rows of earlier days, where --results does not exist yet")
@@ -60,62 +62,60 @@ def main() -> int:
     base = derive_config(base, training=cadence(base))
     if arguments.plan:
         return plan(arguments, base)
-    began, worst = time.monotonic(), 0
-    for key in arguments.families:
-        left = arguments.minutes - (time.monotonic() - began) / 60
-        if left <= 0:
-            break
-        code = run(arguments, base, key, left)
-        worst = max(worst, code)
-        if code not in (0, 1):
-            break
-    return worst
-
-
-def seeds_of(arguments: argparse.Namespace) -> range:
-    return range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-
-
-def run(arguments: argparse.Namespace, base: HyMoConfig, key: str, minutes: float) -> int:
-    """What `hymo ablate` does for one family, on machines that cannot draw too; returns its exit code."""
-    comparison, kept = build(base, family(key)), Results(arguments.results)
-    runs, data = lay_out(comparison, seeds_of(arguments), arguments.data, arguments.out)
+    comparisons, runs, data = laid_out(arguments, base)
+    kept = Results(arguments.results)
     outcome = Runner(
-        comparison,
+        base,
         runs,
         data,
         kept,
         parallel=arguments.parallel,
-        minutes=minutes,
+        minutes=arguments.minutes,
+        begin_all=arguments.begin_all,
         discard_checkpoints=True,
-        progress=lambda said: print(f"{time.strftime('%T')} {key}: {said}", flush=True),
+        progress=lambda said: print(f"{time.strftime('%T')} {said}", flush=True),
         preset=arguments.preset,
         command=shlex.join(["python", *sys.argv]),
     ).run()
-    if outcome.rows:
+    for comparison in comparisons:
+        rows = [row for row in outcome.rows if row["family"] in (BASE, comparison.family.key)]
+        if not rows:
+            continue
         try:
-            write_report(
-                comparison.family, outcome.rows, kept.environment, arguments.out, comparison.tests, comparison.same
-            )
+            write_report(comparison.family, rows, kept.environment, arguments.out, comparison.tests, comparison.same)
         except ImportError as error:
-            print(f"no report here ({error}); `hymo ablate {key}` with this results file writes it elsewhere")
+            print(f"no report here ({error}); `hymo ablate` with this results file writes it elsewhere")
+            break
     return outcome.exit_code
+
+
+def laid_out(arguments: argparse.Namespace, base: HyMoConfig) -> tuple[list[Comparison], list[Run], str]:
+    """The comparisons, all their runs in one line so that no device waits for a family, and the data's fingerprint."""
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    comparisons = [build(base, family(key)) for key in arguments.families]
+    runs: dict[str, Run] = {}
+    data = ""
+    for comparison in comparisons:
+        found, data = lay_out(comparison, seeds, arguments.data, arguments.out)
+        for run in found:
+            runs.setdefault(run.key, run)
+    return comparisons, list(runs.values()), data
 
 
 def plan(arguments: argparse.Namespace, base: HyMoConfig) -> int:
     """Print every family's runs that are left, with the time that they take one after the other where that is known."""
-    kept, seen, total = Results(arguments.results), set(), 0.0
-    for key in arguments.families:
-        comparison = build(base, family(key))
-        runs, data = lay_out(comparison, seeds_of(arguments), arguments.data, arguments.out)
-        runner = Runner(comparison, runs, data, kept, parallel=arguments.parallel)
-        left = [run for run in runs if kept.finished(run.key) is None and run.key not in seen]
-        seen |= {run.key for run in runs}
+    _, runs, data = laid_out(arguments, base)
+    kept = Results(arguments.results)
+    runner = Runner(base, runs, data, kept, parallel=arguments.parallel)
+    total, keys = 0.0, [BASE, *arguments.families]
+    for key, group in itertools.groupby(sorted(runs, key=lambda run: keys.index(run.family)), lambda run: run.family):
+        all_of_it = list(group)
+        left = [run for run in all_of_it if kept.finished(run.key) is None]
         times = [runner.expected_seconds(run.config) for run in left]
         known = None if None in times else sum(t or 0 for t in times) / arguments.parallel / 60
         total += known or 0
         shown = "time not known yet" if known is None else f"{known:.1f} minutes"
-        print(f"{key}: {len(runs) - len(left)} of {len(runs)} runs done or shared, {len(left)} left, {shown}")
+        print(f"{key}: {len(all_of_it) - len(left)} of {len(all_of_it)} runs done, {len(left)} left, {shown}")
         for run in left:
             print(f"    {run.label}")
     print(f"{total:.1f} minutes where the time is known, {arguments.parallel} runs at once")

@@ -174,7 +174,7 @@ def test_rows_are_enough_to_go_on_elsewhere(
 def runner(base: Path, out: Path, results: Path, told: list[str], **options: Any) -> Runner:
     comparison = build(run_config_of(base), family("custom"), ["wide:model.moe_inter_dim=48", "none:model.mtp_depth=0"])
     runs, data = lay_out(comparison, [0], str(run_config_of(base).run.data), out)
-    return Runner(comparison, runs, data, Results(results), progress=told.append, **options)
+    return Runner(comparison.base.config, runs, data, Results(results), progress=told.append, **options)
 
 
 def run_config_of(path: Path) -> HyMoConfig:
@@ -201,6 +201,8 @@ def test_no_run_begins_that_would_not_end(done: Path, base: Path, tmp_path: Path
     assert (outcome.done, outcome.exit_code) == (0, 0)
     assert not (tmp_path / "out" / "runs").exists()
     assert any("no time for another run" in line for line in told)
+    begun = runner(base, tmp_path / "out", tmp_path / "r.json", told, minutes=1, begin_all=True).run()
+    assert (begun.left, begun.done) == ([], 1)
 
 
 def test_a_failed_run_does_not_end_the_others_and_is_tried_again(base: Path, tmp_path: Path) -> None:
@@ -209,7 +211,10 @@ def test_a_failed_run_does_not_end_the_others_and_is_tried_again(base: Path, tmp
     runs, data = lay_out(comparison, [0], str(load_config(base).run.data), tmp_path)
     for _ in range(2):
         kept = Results(tmp_path / "results.json")
-        outcome = Runner(comparison, runs, data, kept, parallel=2, discard_checkpoints=True, progress=told.append).run()
+        each = Runner(
+            comparison.base.config, runs, data, kept, parallel=2, discard_checkpoints=True, progress=told.append
+        )
+        outcome = each.run()
         assert list(outcome.failed) == ["bad, seed 0"]
         assert outcome.exit_code == 1
         assert [row["variant"] for row in outcome.rows] == ["base"]
@@ -307,12 +312,13 @@ def test_the_plan_of_a_gpu_session(
 
     said = session("--plan", "--families", "C", "H")
     heads = [line for line in said if not line.startswith(" ")]
-    assert heads[0].startswith("C: 2 of 6 runs done or shared, 4 left, ")
-    assert heads[1].startswith("H: 2 of 12 runs done or shared, 10 left, ")
+    assert heads[0].startswith("base: 2 of 2 runs done, 0 left, ")
+    assert heads[1].startswith("C: 0 of 4 runs done, 4 left, ")
+    assert heads[2].startswith("H: 0 of 10 runs done, 10 left, ")
     assert "    no heads, seed 0" in said
     assert "    base, seed 0" not in said
     said = session("--families", "C", "--minutes", "0.0001")  # the time for none
-    assert said[-1].endswith("C: no time for another run: 4 are left")
+    assert said[-1].endswith("no time for another run: 4 are left")
     assert (tmp_path / "C.md").exists()
 
 

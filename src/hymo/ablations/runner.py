@@ -1,4 +1,4 @@
-"""Runs a comparison: every variant with every seed, one after the other or several at once, on as long as it is let.
+"""Runs comparisons: every variant with every seed, one after the other or several at once, on as long as it is let.
 
 A run is an ordinary run folder. Its row in the results file is written when it has ended, so a call that is killed
 loses no finished run, and the next one takes unfinished runs up at their newest checkpoint.
@@ -41,6 +41,8 @@ _MARGIN = 1.15
 class Run:
     """One variant with one seed."""
 
+    family: str
+    """Key of the family that it is part of; that of the base for what all families share."""
     variant: Variant
     config: HyMoConfig
     key: str
@@ -59,7 +61,7 @@ class Outcome:
     """How a call ended."""
 
     rows: list[Row] = field(default_factory=list)
-    """Rows of all runs of the comparison that have ended, earlier ones included."""
+    """Rows of all runs given that have ended, earlier ones included."""
     done: int = 0
     """Runs that this call finished."""
     left: list[str] = field(default_factory=list)
@@ -112,7 +114,8 @@ def lay_out(comparison: Comparison, seeds: Sequence[int], data: str, out: Path) 
             slug = re.sub(r"[^a-z0-9]+", "-", variant.name.lower()).strip("-")
             name = f"{slug}-s{seed}-{config_hash(config)[:8]}"
             config = derive_config(config, run={"name": name, "output_dir": str(out / RUNS)})
-            runs.append(Run(variant, config, row_key(config, split.fingerprint), out / RUNS / name, epochs))
+            family = BASE if variant is comparison.base else comparison.family.key
+            runs.append(Run(family, variant, config, row_key(config, split.fingerprint), out / RUNS / name, epochs))
     return runs, split.fingerprint
 
 
@@ -120,13 +123,14 @@ class Runner:
     """Runs what is not finished yet.
 
     Args:
-        comparison: where the runs come from.
-        runs: of `lay_out`.
+        base: what the runs are compared with; it says on what device they train.
+        runs: of `lay_out`, of one family or of several with the same base; begun in this order.
         fingerprint: of the data.
         results: file that takes the rows.
         parallel: runs at once, spread over the GPUs in sight; on a CPU they share its cores.
         minutes: least time that the call may take; no run is begun that would probably not end in it, and whatever
             still runs then is stopped after saving. None is no limit.
+        begin_all: begin in that time what would not end in it too, for a later call to take up.
         discard_checkpoints: delete a run's checkpoints once its row is written.
         progress: told of every run that begins or ends.
         preset: how rows name the base.
@@ -135,13 +139,14 @@ class Runner:
 
     def __init__(
         self,
-        comparison: Comparison,
+        base: HyMoConfig,
         runs: Sequence[Run],
         fingerprint: str,
         results: Results,
         *,
         parallel: int = 1,
         minutes: float | None = None,
+        begin_all: bool = False,
         discard_checkpoints: bool = False,
         progress: Callable[[str], None] = lambda _: None,
         preset: str = "",
@@ -151,14 +156,15 @@ class Runner:
             raise UsageError(f"--parallel {parallel}: must be at least 1.")
         if minutes is not None and not minutes > 0:
             raise UsageError(f"--minutes {minutes}: must be above 0.")
-        self.comparison, self.runs, self.results, self.parallel = comparison, runs, results, parallel
+        self.runs, self.results, self.parallel = runs, results, parallel
         self.discard, self.progress = discard_checkpoints, progress
-        self._preset = preset or comparison.base.config.run.name
+        self._begin_all = begin_all
+        self._preset = preset or base.run.name
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        self._group = group_key(comparison.base.config, fingerprint)
+        self._group = group_key(base, fingerprint)
         self._environment = _environment(command)
-        self._device = _device_name(comparison.base.config.run.device)
-        self._gpus = visible_gpus(comparison.base.config.run.device)
+        self._device = _device_name(base.run.device)
+        self._gpus = visible_gpus(base.run.device)
         self._at_once = -(-parallel // max(1, len(self._gpus)))
 
     def run(self) -> Outcome:
@@ -254,12 +260,11 @@ class Runner:
             self.progress(f"failed: {run.label}: {message}")
 
     def _head(self, run: Run) -> Row:
-        base = run.variant.name == BASE
         return {
             "key": run.key,
             "group": self._group,
             "preset": self._preset,
-            "family": BASE if base else self.comparison.family.key,
+            "family": run.family,
             "variant": run.variant.name,
             "overrides": dict(run.variant.overrides),
             "epochs": run.epochs,
@@ -277,7 +282,9 @@ class Runner:
     def _fits(self, run: Run) -> bool:
         """Whether a run would probably end in the time that is left; the first ones are let try."""
         expected = self.expected_seconds(run.config)
-        return self._deadline is None or expected is None or time.monotonic() + expected < self._deadline
+        if self._deadline is None or self._begin_all or expected is None:
+            return True
+        return time.monotonic() + expected < self._deadline
 
     def expected_seconds(self, config: HyMoConfig) -> float | None:
         """Time of a run from start to end, by the median of finished runs per FLOP; None without any like it."""

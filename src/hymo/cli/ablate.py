@@ -92,7 +92,7 @@ def ablate(
         runs, fingerprint = lay_out(comparison, range(first_seed, first_seed + seeds), source, folder)
         log(f"{table.key}: {len(comparison.variants)} variants x {seeds} seeds = {len(runs)} runs")
         runner = Runner(
-            comparison,
+            base,
             runs,
             fingerprint,
             kept,
