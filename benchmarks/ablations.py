@@ -27,10 +27,11 @@ from hymo.ablations.results import Results
 from hymo.ablations.runner import Run, Runner, lay_out
 from hymo.ablations.variants import BASE, Comparison, build, cadence
 from hymo.core.config import HyMoConfig
+from hymo.core.errors import UsageError
 from hymo.core.load import derive_config, load_config
 from hymo.core.quantity import read_count
 
-ORDER = ("E", "baselines", "I", "C", "B", "A", "D", "F", "G", "H")
+ORDER = ("E", "baselines", "I", "C", "B", "A", "next", "D", "F", "G", "H")
 """What decides most first. J asks for more text than one corpus of this size has."""
 
 
@@ -40,6 +41,9 @@ def main() -> int:
     parser.add_argument("--tokenizer", help="tokenizer.json or its folder; bytes unless given")
     parser.add_argument("--preset", default="hymo_ablation")
     parser.add_argument("--families", nargs="+", default=ORDER)
+    parser.add_argument(
+        "--variants", nargs="+", metavar="NAME", help="of the families, beside the base; all unless given"
+    )
     parser.add_argument("--tokens", help="of a run; the preset's unless given")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -98,7 +102,13 @@ def laid_out(arguments: argparse.Namespace, base: HyMoConfig) -> tuple[list[Comp
     for comparison in comparisons:
         found, data = lay_out(comparison, seeds, arguments.data, arguments.out)
         for run in found:
-            runs.setdefault(run.key, run)
+            if not arguments.variants or run.variant.name in (BASE, *arguments.variants):
+                runs.setdefault(run.key, run)
+    known = {variant.name for comparison in comparisons for variant in comparison.variants}
+    if unknown := sorted({*(arguments.variants or ())} - known):
+        raise UsageError(
+            f"--variants: none of the families has {', '.join(unknown)}. They have: {', '.join(sorted(known))}."
+        )
     return comparisons, list(runs.values()), data
 
 

@@ -1,9 +1,9 @@
 """Fits the planner's efficiencies on the measured training steps: `python benchmarks/fit_planner.py [--check]`.
 
-Reads benchmarks/results/train-*.json and writes src/hymo/core/measured.json. A row counts if it is of this package, of
-a preset, in bf16, with compiled blocks (its breakdown has kernels that the compiler fused) and on a device whose peak
-is known; of rows that measured the same run, the last. Rows of several GPUs take part in the leave-one-out test, but
-efficiencies come from single ones.
+Reads benchmarks/results/train-*.json and ranks-*.json, and writes src/hymo/core/measured.json. A row counts if it is of
+this package, of a preset, in bf16, with compiled blocks (its breakdown has kernels that the compiler fused) and on a
+device whose peak is known; of rows that measured the same run, the last. Rows of several GPUs take part in the
+leave-one-out test, but efficiencies come from single ones.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Step:
 def measured_steps(folder: Path = RESULTS) -> list[Step]:
     """Every usable row of the result files."""
     steps: dict[tuple[HyMoConfig, str, int], Step] = {}
-    for path in sorted(folder.glob("train-*.json")):
+    for path in sorted(path for kind in ("ranks", "train") for path in folder.glob(f"{kind}-*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
         for row in found["rows"]:
             if (step := _step(row, found["environment"])) is not None:

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from docs.tools.paths import DOCS, results
-from hymo.ablations.families import family
-from hymo.ablations.report import cost_table, quality_table
-from hymo.ablations.summary import summarise
+from hymo.ablations.families import FAMILIES, GENERAL_LIMITS, family
+from hymo.ablations.report import clock_note, cost_table, quality_table, setting
+from hymo.ablations.summary import Summary, summarise
 from hymo.ablations.variants import BASE, build
 from hymo.core.load import load_config
 from hymo.core.planner import plan
@@ -41,12 +41,15 @@ def index_page() -> str:
 
 def _rows(claim: dict[str, Any], source: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of the claim's family and its base, of the comparison that has most of them."""
+    return family_rows(claim["family"], source) if "family" in claim else []
+
+
+def family_rows(key: str, source: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a family and its base, of the comparison that has most of them."""
     found = results(source["results"])
-    if found is None or "family" not in claim:
+    if found is None:
         return []
-    rows = [
-        row for row in found["rows"] if row["preset"] == source["preset"] and row["family"] in (claim["family"], BASE)
-    ]
+    rows = [row for row in found["rows"] if row["preset"] == source["preset"] and row["family"] in (key, BASE)]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
@@ -56,8 +59,33 @@ def _rows(claim: dict[str, Any], source: dict[str, Any]) -> list[dict[str, Any]]
 
 def _state(claim: dict[str, Any], source: dict[str, Any]) -> str:
     rows = _rows(claim, source)
-    seeds = {row["seed"] for row in rows}
-    return f"measured, {len(seeds)} seeds" if rows else "not measured yet"
+    if not rows:
+        return "not measured yet"
+    seeds = len({row["seed"] for row in rows})
+    verdict, _ = judged(claim, summarise(rows))
+    return f"{verdict}, {seeds} seeds"
+
+
+def judged(claim: dict[str, Any], summaries: list[Summary]) -> tuple[str, str]:
+    """The claim's rule applied to its rows: the verdict, and the sentence that says from what it follows.
+
+    A claim names the variant that would refute it and on which side of the base (`refuted: below` where fewer bits of
+    the variant do). The paired interval decides; the pooled one is told.
+    """
+    rule = claim.get("judge")
+    found = next((s for s in summaries if rule and s.name == rule["variant"]), None)
+    if rule is None or found is None or found.difference is None:
+        return "measured", ""
+    if found.paired is None:
+        return "undecided at this scale", f"'{found.name}' minus base is {found.difference:+.4f}, of one seed."
+    lower, upper = found.paired if rule["refuted"] == "below" else (-found.paired[1], -found.paired[0])
+    verdict = "refuted" if upper < 0 else "held" if lower > 0 else "undecided"
+    told = (
+        f"'{found.name}' minus base is {found.difference:+.4f}, paired {found.paired[0]:+.4f} to {found.paired[1]:+.4f}"
+    )
+    if found.pooled is not None:
+        told += f", pooled {found.pooled[0]:+.4f} to {found.pooled[1]:+.4f}"
+    return f"{verdict} at this scale", f"{told}."
 
 
 def claim_page(index: int) -> str:
@@ -81,11 +109,22 @@ def _measured(claim: dict[str, Any], source: dict[str, Any]) -> list[str]:
     assert found is not None
     summaries = summarise(rows)
     tests = {spec.name: spec.tests for spec in family(claim["family"]).specs}
+    verdict, why = judged(claim, summaries)
+    head = [f"**{verdict.capitalize()}.** {why}", ""] if why else []
+    return [*head, *tables(summaries, tests), "", origin(rows, found["environment"])]
+
+
+def tables(summaries: list[Summary], tests: dict[str, str]) -> list[str]:
+    """Quality and cost of a comparison, and what its clocks tell."""
+    return [*quality_table(summaries, tests), "", *cost_table(summaries), "", clock_note(summaries)]
+
+
+def origin(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
+    """Where and when rows were measured."""
     dates = sorted({str(row["date"])[:10] for row in rows})
-    machine = found["environment"]
-    origin = f"{rows[0].get('device')}, torch {machine.get('torch')}, {dates[0]} to {dates[-1]}, "
-    origin += f"{rows[0]['tokens']:,} tokens a run."
-    return [*quality_table(summaries, tests), "", *cost_table(summaries), "", origin]
+    days = dates[0] if len(set(dates)) == 1 else f"{dates[0]} to {dates[-1]}"
+    device = f"{rows[0].get('device')}, torch {machine.get('torch')}, {days}"
+    return f"{device}, {rows[0]['tokens']:,} tokens a run."
 
 
 def _owners() -> list[str]:
@@ -150,8 +189,36 @@ def _cost(claim: dict[str, Any], source: dict[str, Any]) -> str:
     return f"{runs} runs, {work:.1e} FLOP, {hours:.1f} hours of training steps on one {_GPU} by the planner"
 
 
+def comparisons_page() -> str:
+    """Every family that has rows: the ones that no claim asks for too."""
+    source = _source()
+    found = results(source["results"])
+    lines = ["# Ablations, measured", "", _NOTE, *source["comparisons"].splitlines(), ""]
+    for key, each in FAMILIES.items():
+        rows = family_rows(key, source)
+        if not rows or found is None:
+            continue
+        tests = {spec.name: spec.tests for spec in each.specs}
+        summaries = summarise(rows)
+        lines += [
+            f"## {key}: {each.title}",
+            "",
+            each.question,
+            "",
+            setting(summaries),
+            "",
+            *tables(summaries, tests),
+            "",
+        ]
+        lines += [f"{origin(rows, found['environment'])} {each.limits}", ""]
+    if found is None:
+        return "\n".join([*lines, "Not measured yet."]) + "\n"
+    return "\n".join([*lines, "## What none of this can show", "", GENERAL_LIMITS]) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "records/claims.md": index_page,
+    "records/ablations.md": comparisons_page,
     **{f"claims/{claim['slug']}.md": partial(claim_page, i) for i, claim in enumerate(_source()["claims"])},
 }
 """Every page below docs/ and what writes it."""

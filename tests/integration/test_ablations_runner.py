@@ -295,6 +295,16 @@ def test_the_clock_of_the_curve(tmp_path: Path) -> None:
     assert comparing.time_to(row, 2.9) is None
 
 
+def test_memory_is_that_of_all_processes_of_a_run(tmp_path: Path) -> None:
+    """One that goes on with the last step of a run has trained nothing and holds little."""
+    record = {"ts": 1.0, "step": 2, "tokens": 200, "split": "train", "perf/tok_per_s": 100.0, "perf/mem_gb": 8.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    for last, peak in ((0.3, 8e9 / 2**30), (9.5, 9.5)):
+        (tmp_path / "ablation.json").write_text(json.dumps({"peak_gib": last, "device": "NVIDIA H200"}))
+        assert measured(tmp_path)["peak_gib"] == pytest.approx(peak, abs=1e-4)
+    assert measured(tmp_path)["device"] == "NVIDIA H200"
+
+
 def test_the_plan_of_a_gpu_session(
     done: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,8 +312,9 @@ def test_the_plan_of_a_gpu_session(
     shared = ["--data", load_config(base).run.data, "--preset", base, "--seeds", "2", "--parallel", "1"]
     shared += ["--out", tmp_path, "--results", tmp_path / "new.json", "--go-on-from", done / "results.json"]
 
+    script = Path(__file__).parents[2] / "benchmarks" / "ablations.py"
+
     def session(*words: str) -> list[str]:
-        script = Path(__file__).parents[2] / "benchmarks" / "ablations.py"
         monkeypatch.setattr(sys, "argv", [str(word) for word in (script, *shared, *words)])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(script), run_name="__main__")
@@ -320,6 +331,11 @@ def test_the_plan_of_a_gpu_session(
     said = session("--families", "C", "--minutes", "0.0001")  # the time for none
     assert said[-1].endswith("no time for another run: 4 are left")
     assert (tmp_path / "C.md").exists()
+    heads = [line for line in session("--plan", "--families", "C", "--variants", "no heads") if line[0] != " "]
+    assert heads[1].startswith("C: 0 of 2 runs done, 2 left, ")
+    monkeypatch.setattr(sys, "argv", [*map(str, (script, *shared)), "--families", "C", "--variants", "heads", "--plan"])
+    with pytest.raises(UsageError, match=r"none of the families has heads. They have: 1 head, base, no heads"):
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def test_the_gpus_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,9 @@ def row(family: str, variant: str, seed: int, score: float | None, **changes: An
         "tok_per_s": 483_333.0,
         "peak_gib": 12.5,
         "active_parameters": 30_811_218,
+        "embedding_parameters": 6_291_456,
+        "epochs": 1,
+        "heldout_bytes": 1_006_030,
         "device": "GPU",
     }
     known |= {
@@ -65,13 +68,46 @@ def test_a_measured_claim() -> None:
     page = claims.claim_page(0)
     assert "| dense | whether experts pay at all | 2 | 1.3600 ± " in page
     assert "| +0.0500 | **+0.0500 to +0.0500** |" in page
-    assert "| dense | 30,811,218 | 274.5 | 483,333 | 60.0 | " in page
+    assert "| dense | 30,811,218 | 274.5 | 483,333 | 60.0 | not reached | not reached | 12.50 | " in page
     assert "9.0000" not in page
     assert "AdamW" not in page
     assert "Not measured yet." not in page
-    assert "| measured, 2 seeds |" in claims.index_page()
+    assert "| measured, 2 seeds |" in claims.index_page()  # its variant failed: nothing to judge by
     assert "AdamW" in claims.claim_page(1)
     assert "Not measured yet." in claims.claim_page(5)
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [((1.29, 1.31), "refuted"), ((1.31, 1.33), "held"), ((1.20, 1.32), "undecided"), ((1.25,), "undecided")],
+)
+def test_the_rule_decides(monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], verdict: str) -> None:
+    """Equal differences have an interval without width; unequal ones a wide one; one seed none."""
+    rows = [*ROWS[:2], *(row("A", "every block", seed, score) for seed, score in enumerate(scores))]
+    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": rows})
+    assert f"**{verdict.capitalize()} at this scale.** 'every block' minus base is " in claims.claim_page(0)
+    assert f"| {verdict} at this scale, " in claims.index_page()
+
+
+@pytest.mark.usefixtures("measured")
+def test_every_comparison_has_a_table() -> None:
+    page = claims.comparisons_page()
+    assert [line for line in page.splitlines() if line.startswith("## ")] == [
+        "## A: Where the experts are",
+        "## B: Who updates which matrix",
+        "## What none of this can show",
+    ]
+    assert "9.0000" not in page
+    assert "Time counts training steps" in page
+
+
+def test_shared_devices_show_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{**each, "parallel": 8} for each in ROWS]
+    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": rows})
+    page = claims.claim_page(0)
+    assert "| dense | 30,811,218 | 274.5 | not reached | 12.50 | " in page
+    assert "Up to 8 runs shared a device" in page
+    assert "483,333" not in page
 
 
 def test_the_benchmark_table_of_ablations() -> None:

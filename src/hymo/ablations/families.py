@@ -123,6 +123,35 @@ def _tokens_per_parameter(ratio: int) -> Callable[[HyMoConfig], Changes]:
     return change
 
 
+def _slower_adamw(cut: int) -> Callable[[HyMoConfig], Changes]:
+    def change(base: HyMoConfig) -> Changes:
+        rate = base.optimizer.adamw_lr / cut
+        return {"optimizer.optimizer_partition": "adamw", "optimizer.adamw_lr": rate}
+
+    return change
+
+
+def _together(*changes: Change, heads: bool = False) -> Callable[[HyMoConfig], Changes]:
+    """Several changes at once, later ones over earlier ones; prediction heads go unless `heads`."""
+
+    def change(base: HyMoConfig) -> Changes:
+        found: dict[str, Any] = {} if heads else {"model.mtp_depth": 0}
+        for each in changes:
+            found |= each(base) if callable(each) else each
+        return found
+
+    return change
+
+
+def _winners(base: HyMoConfig) -> Changes:
+    """What lowered the held-out loss most, one by one: the delta rule, attention from the fourth block on, NorMuon."""
+    return {
+        "model.gdn_recurrence": "gated_delta",
+        "optimizer.optimizer_partition": "normuon_all",
+        **_stride(base.model, 4, 3),
+    }
+
+
 def _rates(muon: float, adamw: float) -> Callable[[HyMoConfig], Changes]:
     def change(base: HyMoConfig) -> Changes:
         o = base.optimizer
@@ -130,6 +159,18 @@ def _rates(muon: float, adamw: float) -> Callable[[HyMoConfig], Changes]:
 
     return change
 
+
+def _odd(base: HyMoConfig) -> Changes:
+    return _stride(base.model, 2, 1)
+
+
+_FULL_ROPE: Changes = {"model.rope_ratio": 1.0}
+_LONG: Changes = {
+    "model.gdn_recurrence": "gated_linear",
+    "model.gdn_decay_init": "log_uniform",
+    "model.gdn_output_norm": True,
+}
+_SMALL: Changes = {"model.gdn_gate": "full", "model.gdn_rope_target": "none"}
 
 _SCALE = (
     "Differences between variants move with size and training length: a sign at this scale is evidence for the next "
@@ -157,8 +198,9 @@ _ALL = (
             Spec("AdamW", "what orthogonal updates gain", {"optimizer.optimizer_partition": "adamw"}),
             Spec("NorMuon everywhere", "whether experts want it too", {"optimizer.optimizer_partition": "normuon_all"}),
             Spec("Muon + AdamW", "what the normalised rows gain", {"optimizer.muon_normalize": False}),
+            *(Spec(f"AdamW, rate / {cut}", "AdamW alone at a lower rate", _slower_adamw(cut)) for cut in (2, 4, 8)),
         ),
-        "Every variant keeps the base's learning rates. A rate tuned for each could close a gap: sweep first.",
+        "Variants keep the base's learning rates where no other is named. A rate tuned for each could close a gap.",
     ),
     Family(
         "C",
@@ -298,10 +340,41 @@ _ALL = (
         ),
         "All share the base's learning rates and schedule, which were not tuned for any of them.",
     ),
+    Family(
+        "next",
+        "What won, together",
+        "Do the choices that won one by one win together, and against a dense transformer that drops the heads too?",
+        (
+            Spec(
+                "winners with heads",
+                "delta rule, attention from 3 on, NorMuon for all",
+                _together(_winners, heads=True),
+            ),
+            Spec("winners", "the same without prediction heads", _together(_winners), _EXPERTS),
+            Spec("winners, dense", "without experts", _together(_winners, {"model.moe_placement": "none"}), _EXPERTS),
+            Spec(
+                "winners, experts everywhere",
+                "with experts in every block",
+                _together(_winners, _every_layer),
+                _EXPERTS,
+            ),
+            Spec("winners, full RoPE", "every dimension of a head rotated", _together(_winners, _FULL_ROPE), _EXPERTS),
+            Spec("winners, one group a head", "MHA", _together(_winners, _groups(1)), _EXPERTS),
+            Spec("winners, 1:1", "every second block attends", _together(_winners, _odd), _EXPERTS),
+            Spec(
+                "winners, small gains too", "a gate per channel, no RoPE in GDN", _together(_winners, _SMALL), _EXPERTS
+            ),
+            Spec(
+                "winners, gated_linear", "long memory in place of the delta rule", _together(_winners, _LONG), _EXPERTS
+            ),
+            Spec("dense transformer, no heads", "the rival without heads", _together(_dense_transformer), _EXPERTS),
+        ),
+        "The choices were made on the same text. Confirm the winner on seeds that were not looked at.",
+    ),
 )
 
 FAMILIES: Mapping[str, Family] = {family.key: family for family in _ALL}
-"""Every family by its key: A to J, rates and baselines."""
+"""Every family by its key: A to J, rates, baselines and next."""
 CUSTOM = "custom"
 """Family of the variants that a caller names alone."""
 GENERAL_LIMITS = _SCALE

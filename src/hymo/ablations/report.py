@@ -10,7 +10,7 @@ from typing import Any
 
 from hymo.ablations.families import GENERAL_LIMITS, Family
 from hymo.ablations.results import Row
-from hymo.ablations.summary import CONFIDENCE, Summary, summarise, target_of, time_to
+from hymo.ablations.summary import CONFIDENCE, Summary, alone, summarise, target_of, time_to, tokens_to
 from hymo.ablations.variants import BASE
 from hymo.core.errors import UsageError
 from hymo.core.files import write_bytes, write_text, writing
@@ -64,7 +64,7 @@ def markdown(
     """The page as text; arguments as those of `write_report`."""
     summaries = summarise(rows)
     lines = [f"# Ablation {family.key}: {family.title}", "", family.question, ""]
-    lines += [_setting(summaries), ""]
+    lines += [setting(summaries), ""]
     lines += ["## Quality", "", *quality_table(summaries, tests), "", *_reading(summaries), ""]
     if picture:
         lines += [f"![learning curves and differences]({picture})", ""]
@@ -104,23 +104,28 @@ def quality_table(summaries: Sequence[Summary], tests: Mapping[str, str] | None 
 
 
 def cost_table(summaries: Sequence[Summary]) -> list[str]:
-    """Parameters, work, speed, memory, cache, balance and the time to the target."""
+    """Parameters, work, memory, cache, balance, tokens to the target; speed and time if runs had a device alone."""
     target = target_of(summaries)
-    lines = [
-        f"| variant | active parameters | MFLOP per token | tokens/s | training, s | s to {target:.3f} | peak GiB | "
-        "cache, KiB | state, KiB | load variation | heads' gradient |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+    clock = alone(summaries)
+    columns = ["variant", "active parameters", "MFLOP per token"]
+    columns += ["tokens/s", "training, s", f"s to {target:.3f}"] if clock else []
+    columns += [
+        f"M tokens to {target:.3f}",
+        "peak GiB",
+        "cache, KiB",
+        "state, KiB",
+        "load variation",
+        "heads' gradient",
     ]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for s in summaries:
         row = s.rows[0]
-        times = [time_to(each, target) for each in s.rows]
-        reached = [t for t in times if t is not None]
-        shown = "not reached" if not reached else f"{sum(reached) / len(reached):.1f}"
-        if reached and len(reached) < len(times):
-            shown += f" ({len(reached)} of {len(times)})"
         balance = [each["load_balance"]["load_cv"] for each in s.rows if each.get("load_balance")]
         cells = [s.name, f"{row['active_parameters']:,}", f"{row['flops_per_token'] / 1e6:.1f}"]
-        cells += [_number(s.mean_of("tok_per_s"), 0), _number(s.mean_of("seconds"), 1), shown]
+        if clock:
+            cells += [_number(s.mean_of("tok_per_s"), 0), _number(s.mean_of("seconds"), 1)]
+            cells += [_mean_reached([time_to(each, target) for each in s.rows], 1)]
+        cells += [_mean_reached([tokens_to(each, target) for each in s.rows], 1, 1e6)]
         cells += [
             _number(s.mean_of("peak_gib"), 2),
             f"{row['cache_bytes'] / 1024:.0f}",
@@ -132,7 +137,25 @@ def cost_table(summaries: Sequence[Summary]) -> list[str]:
     return lines
 
 
-def _setting(summaries: Sequence[Summary]) -> str:
+def clock_note(summaries: Sequence[Summary]) -> str:
+    """What the table's times count, or why it has none."""
+    if alone(summaries):
+        return "Time counts training steps, not start, validation or checkpoints."
+    at_once = max(row.get("parallel", 1) for each in summaries for row in each.rows)
+    return f"Up to {at_once} runs shared a device, at times fewer: no clock tells the speed of one, so none is shown."
+
+
+def _mean_reached(values: Sequence[float | None], digits: int, unit: float = 1.0) -> str:
+    """Mean of those that came to the target, and how many did where that is not all."""
+    reached = [value / unit for value in values if value is not None]
+    if not reached:
+        return "not reached"
+    shown = f"{sum(reached) / len(reached):.{digits}f}"
+    return shown if len(reached) == len(values) else f"{shown} ({len(reached)} of {len(values)})"
+
+
+def setting(summaries: Sequence[Summary]) -> str:
+    """Base, length, seeds and held-out text of a comparison, in a sentence each."""
     row = summaries[0].rows[0]
     seeds = sorted({seed for s in summaries for seed in s.seeds})
     tokens = {each["tokens"] for s in summaries for each in s.rows}
@@ -166,17 +189,12 @@ def _costs(summaries: Sequence[Summary], price: float | None) -> list[str]:
     lines = [f"The family: {len(rows)} runs, {hours:.2f} hours of training steps, {work:.2e} FLOP."]
     if price is not None:
         lines[0] += f" At {price:g} per device-hour: {hours * price / max(at_once):.2f}."
-    if at_once != {1}:
-        lines.append(
-            f"Up to {max(at_once)} runs shared the device: tokens/s and seconds compare with each other alone."
-        )
+    lines.append(clock_note(summaries))
     kinds = {row.get("memory") for row in rows}
     if "process" in kinds:
         lines.append("Memory is what the process held at most, libraries included.")
-    lines.append(
-        "Time counts training steps, not start, validation or checkpoints. Cache is that of one sequence of the"
-    )
-    lines.append(f"whole context ({rows[0]['context']:,} tokens) in bf16; the state has that size at any length.")
+    lines.append(f"Cache is that of one sequence of the whole context ({rows[0]['context']:,} tokens) in bf16; the")
+    lines.append("state has that size at any length.")
     lines.append(
         "Load variation is the experts' coefficient of variation at the end. Heads' gradient is the norm of the"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +93,18 @@ def describe(config: HyMoConfig) -> Row:
 
 
 def measured(folder: Path) -> Row:
-    """What a finished run's records say: quality, speed, balance and curve.
+    """What a finished run's records say: quality, speed, balance, curve, and what its last process said of itself.
 
-    The clock of the curve counts training steps alone; validation, checkpoints and the start are left out.
+    The clock of the curve counts training steps alone; validation, checkpoints and the start are left out. The peak of
+    memory is that of all processes which trained it, where records tell it (on CUDA): the last may only have ended it.
     """
     records = read_metrics(folder)
     seconds, tokens = 0.0, 0
     ends: list[tuple[int, float]] = [(0, 0.0)]
     last_train: Row = {}
+    peak = 0.0
     for record in records:
+        peak = max(peak, record.get("perf/mem_gb") or 0.0)
         if record.get("split") == "train" and record.get("perf/tok_per_s"):
             seconds += max(0, record["tokens"] - tokens) / record["perf/tok_per_s"]
             tokens = record["tokens"]
@@ -110,6 +114,9 @@ def measured(folder: Path) -> Row:
     final = validations[-1] if validations else {}
     ended, clocks = [end for end, _ in ends], [at for _, at in ends]
     clock = np.interp([v["tokens"] for v in validations], ended, clocks) if validations else np.empty(0)
+    facts: Row = {}
+    with suppress(OSError, ValueError):
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     return {
         "bits_per_byte": final.get("val/bits_per_byte"),
         "heldout_loss": final.get("val/loss"),
@@ -122,6 +129,8 @@ def measured(folder: Path) -> Row:
             [v["tokens"], round(float(at), 3), v.get("val/bits_per_byte")]
             for v, at in zip(validations, clock, strict=True)
         ],
+        **facts,
+        "peak_gib": max(facts.get("peak_gib", 0.0), round(peak * 1e9 / 2**30, 4)) or None,
     }
 
 

@@ -6,7 +6,6 @@ loses no finished run, and the next one takes unfinished runs up at their newest
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import re
@@ -24,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hymo.ablations.results import FACTS, Results, Row, describe, group_key, measured, row_key
+from hymo.ablations.results import Results, Row, describe, group_key, measured, row_key
 from hymo.ablations.variants import BASE, Comparison, Variant
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
@@ -274,10 +273,7 @@ class Runner:
         }
 
     def _row(self, run: Run) -> Row:
-        facts: Row = {}
-        with suppress(OSError, ValueError):
-            facts = json.loads((run.folder / FACTS).read_text(encoding="utf-8"))
-        return {**self._head(run), **describe(run.config), **measured(run.folder), **facts}
+        return {**self._head(run), **describe(run.config), **measured(run.folder)}
 
     def _fits(self, run: Run) -> bool:
         """Whether a run would probably end in the time that is left; the first ones are let try."""

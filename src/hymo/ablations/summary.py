@@ -95,13 +95,27 @@ def target_of(summaries: Sequence[Summary]) -> float:
 
 def time_to(row: Row, target: float) -> float | None:
     """Seconds of training until the held-out figure was at `target`, between validations by a straight line."""
+    return _reached(row, target, 1)
+
+
+def tokens_to(row: Row, target: float) -> float | None:
+    """The same in tokens, which do not depend on what else the device did."""
+    return _reached(row, target, 0)
+
+
+def alone(summaries: Sequence[Summary]) -> bool:
+    """Whether every run had its device for itself, so that its clock says something."""
+    return all(row.get("parallel", 1) == 1 for each in summaries for row in each.rows)
+
+
+def _reached(row: Row, target: float, axis: int) -> float | None:
     before: list[Any] | None = None
     for point in row["curve"]:
-        _, seconds, score = point
+        at, score = point[axis], point[2]
         if score is not None and score <= target:
             if before is None or before[2] is None or before[2] <= score:
-                return float(seconds)
+                return float(at)
             share = (before[2] - target) / (before[2] - score)
-            return float(before[1] + share * (seconds - before[1]))
+            return float(before[axis] + share * (at - before[axis]))
         before = point
     return None
