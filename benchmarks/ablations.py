@@ -14,7 +14,6 @@ preset `hymo_ablation` has at most 16,384 entries: `hymo tokenizer train FILES -
 from __future__ import annotations
 
 import argparse
-import itertools
 import shlex
 import shutil
 import sys
@@ -66,11 +65,11 @@ def main() -> int:
     base = derive_config(base, training=cadence(base))
     if arguments.plan:
         return plan(arguments, base)
-    comparisons, runs, data = laid_out(arguments, base)
+    laid, data = laid_out(arguments, base)
     kept = Results(arguments.results)
-    outcome = Runner(
+    runner = Runner(
         base,
-        runs,
+        together(laid),
         data,
         kept,
         parallel=arguments.parallel,
@@ -80,9 +79,10 @@ def main() -> int:
         progress=lambda said: print(f"{time.strftime('%T')} {said}", flush=True),
         preset=arguments.preset,
         command=shlex.join(["python", *sys.argv]),
-    ).run()
-    for comparison in comparisons:
-        rows = [row for row in outcome.rows if row["family"] in (BASE, comparison.family.key)]
+    )
+    outcome = runner.run()
+    for comparison, runs in laid:
+        rows = [row for run in runs if (row := runner.finished(run)) is not None]
         if not rows:
             continue
         try:
@@ -93,33 +93,43 @@ def main() -> int:
     return outcome.exit_code
 
 
-def laid_out(arguments: argparse.Namespace, base: HyMoConfig) -> tuple[list[Comparison], list[Run], str]:
-    """The comparisons, all their runs in one line so that no device waits for a family, and the data's fingerprint."""
+Laid = list[tuple[Comparison, list[Run]]]
+
+
+def laid_out(arguments: argparse.Namespace, base: HyMoConfig) -> tuple[Laid, str]:
+    """Each comparison with its runs, and the data's fingerprint."""
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    comparisons = [build(base, family(key)) for key in arguments.families]
-    runs: dict[str, Run] = {}
+    laid: Laid = []
+    known: set[str] = set()
     data = ""
-    for comparison in comparisons:
-        found, data = lay_out(comparison, seeds, arguments.data, arguments.out)
-        for run in found:
-            if not arguments.variants or run.variant.name in (BASE, *arguments.variants):
-                runs.setdefault(run.key, run)
-    known = {variant.name for comparison in comparisons for variant in comparison.variants}
+    for comparison in (build(base, family(key)) for key in arguments.families):
+        runs, data = lay_out(comparison, seeds, arguments.data, arguments.out)
+        names = {comparison.same.get(name, name) for name in arguments.variants or ()} | {BASE}
+        laid.append((comparison, [run for run in runs if not arguments.variants or run.variant.name in names]))
+        known |= {variant.name for variant in comparison.variants} | comparison.same.keys()
     if unknown := sorted({*(arguments.variants or ())} - known):
-        raise UsageError(
-            f"--variants: none of the families has {', '.join(unknown)}. They have: {', '.join(sorted(known))}."
-        )
-    return comparisons, list(runs.values()), data
+        names_known = ", ".join(sorted(known))
+        raise UsageError(f"--variants: none of the families has {', '.join(unknown)}. They have: {names_known}.")
+    return laid, data
+
+
+def together(laid: Laid) -> list[Run]:
+    """All runs in one line, so that no device waits for a family; what several families share, once."""
+    runs: dict[str, Run] = {}
+    for run in (run for _, each in laid for run in each):
+        runs.setdefault(run.key, run)
+    return list(runs.values())
 
 
 def plan(arguments: argparse.Namespace, base: HyMoConfig) -> int:
     """Print every family's runs that are left, with the time that they take one after the other where that is known."""
-    _, runs, data = laid_out(arguments, base)
+    laid, data = laid_out(arguments, base)
     kept = Results(arguments.results)
+    runs = together(laid)
     runner = Runner(base, runs, data, kept, parallel=arguments.parallel)
-    total, keys = 0.0, [BASE, *arguments.families]
-    for key, group in itertools.groupby(sorted(runs, key=lambda run: keys.index(run.family)), lambda run: run.family):
-        all_of_it = list(group)
+    total = 0.0
+    for key in dict.fromkeys(run.family for run in sorted(runs, key=lambda run: run.family != BASE)):
+        all_of_it = [run for run in runs if run.family == key]
         left = [run for run in all_of_it if kept.finished(run.key) is None]
         times = [runner.expected_seconds(run.config) for run in left]
         known = None if None in times else sum(t or 0 for t in times) / arguments.parallel / 60

@@ -212,6 +212,31 @@ def watched_model(model: HyMo) -> tuple[Choices, dict[int, Tensor]]:
 
 
 @contextmanager
+def kept(model: HyMo, tokens: int) -> Iterator[Choices]:
+    """What the routers of a pass over so many tokens choose, of a compiled model too: it is compiled once more."""
+    taken: Choices = {}
+
+    def wrap(mixture: DeepSeekMoE) -> None:
+        route, width = mixture.route, mixture.config.n_activated_experts
+        taken[mixture.layer] = torch.zeros((tokens, width), dtype=torch.int64, device=mixture.bias.device)
+
+        def look(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            result = route(given)
+            taken[mixture.layer].copy_(result[0])
+            return result
+
+        mixture.route = look  # type: ignore[method-assign]
+
+    for mixture in model.mixtures():
+        wrap(mixture)
+    try:
+        yield taken
+    finally:
+        for mixture in model.mixtures():
+            del mixture.route
+
+
+@contextmanager
 def forced(
     exact: HyMo, choices: Choices, figures: Figures, given: dict[int, Tensor] | None = None, real: Tensor | None = None
 ) -> Iterator[None]:

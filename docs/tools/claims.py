@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import yaml
 
 from docs.tools.paths import DOCS, results
 from hymo.ablations.families import FAMILIES, GENERAL_LIMITS, family
-from hymo.ablations.report import clock_note, cost_table, quality_table, setting
-from hymo.ablations.summary import Summary, summarise
+from hymo.ablations.report import clock_note, cost_table, quality_table, rival_table, setting
+from hymo.ablations.summary import CONFIDENCE, Summary, summarise, target_of, tokens_to
 from hymo.ablations.variants import BASE, build
 from hymo.core.load import load_config
 from hymo.core.planner import plan
+from hymo.evaluation.statistics import seed_interval
 from hymo.models import build_hymo
 from hymo.training.partition import partition_parameters
 from hymo.training.sharded_normuon import assign_owners, newton_schulz_cost
@@ -45,7 +48,7 @@ def _rows(claim: dict[str, Any], source: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def family_rows(key: str, source: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a family and its base, of the comparison that has most of them."""
+    """Rows of a family, of the comparison that has most of them, and of its base with the seeds that the family has."""
     found = results(source["results"])
     if found is None:
         return []
@@ -54,38 +57,71 @@ def family_rows(key: str, source: dict[str, Any]) -> list[dict[str, Any]]:
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
     best = max(groups.values(), key=len, default=[])
-    return best if any(row["family"] != BASE for row in best) else []
+    seeds = {row["seed"] for row in best if row["family"] != BASE and not row.get("failed")}
+    return [row for row in best if row["seed"] in seeds]
 
 
 def _state(claim: dict[str, Any], source: dict[str, Any]) -> str:
     rows = _rows(claim, source)
-    if not rows:
-        return "not measured yet"
-    seeds = len({row["seed"] for row in rows})
-    verdict, _ = judged(claim, summarise(rows))
-    return f"{verdict}, {seeds} seeds"
+    return judged(claim, summarise(rows))[0] if rows else "not measured yet"
 
 
-def judged(claim: dict[str, Any], summaries: list[Summary]) -> tuple[str, str]:
-    """The claim's rule applied to its rows: the verdict, and the sentence that says from what it follows.
+def judged(claim: dict[str, Any], summaries: Sequence[Summary]) -> tuple[str, list[str]]:
+    """A claim's rule applied to its rows: the verdict, and a sentence for each figure that it rests on.
 
-    A claim names the variant that would refute it and on which side of the base (`refuted: below` where fewer bits of
-    the variant do). The paired interval decides; the pooled one is told.
+    `judge` of a claim names the variants that can refute it, what is compared (`bits` per byte or `tokens` to the
+    target), and whether the paired `interval` of variant minus base has to lie below zero or its `mean` alone.
+    `least_gradient` is what the heads' share of the gradient must not fall below.
     """
     rule = claim.get("judge")
-    found = next((s for s in summaries if rule and s.name == rule["variant"]), None)
-    if rule is None or found is None or found.difference is None:
-        return "measured", ""
-    if found.paired is None:
-        return "undecided at this scale", f"'{found.name}' minus base is {found.difference:+.4f}, of one seed."
-    lower, upper = found.paired if rule["refuted"] == "below" else (-found.paired[1], -found.paired[0])
-    verdict = "refuted" if upper < 0 else "held" if lower > 0 else "undecided"
-    told = (
-        f"'{found.name}' minus base is {found.difference:+.4f}, paired {found.paired[0]:+.4f} to {found.paired[1]:+.4f}"
-    )
-    if found.pooled is not None:
-        told += f", pooled {found.pooled[0]:+.4f} to {found.pooled[1]:+.4f}"
-    return f"{verdict} at this scale", f"{told}."
+    if rule is None:
+        return "measured", []
+    base, told, refuted, seeds = summaries[0], [], False, set(summaries[0].seeds)
+    target = target_of(summaries)
+    for each in (s for s in summaries if s.name in rule["variants"]):
+        measure = _tokens_to(target) if rule["measure"] == "tokens" else _bits
+        differences = [measure(a) - measure(b) for a, b in _pairs(each, base)]
+        missing = [d for d in differences if not math.isfinite(d)]
+        if not differences or missing:
+            told.append(f"'{each.name}': {len(differences) - len(missing)} of {len(differences)} pairs have a figure.")
+            continue
+        seeds &= set(each.seeds)
+        mean = fmean(differences)
+        interval = seed_interval(differences, CONFIDENCE) if len(differences) > 1 else None
+        unit = " M tokens to the target" if rule["measure"] == "tokens" else " bits per byte"
+        digits = 2 if rule["measure"] == "tokens" else 4
+        shown = "" if interval is None else f", paired {interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
+        told.append(f"'{each.name}' minus base: {mean:+.{digits}f}{unit}{shown}.")
+        refuted |= mean < 0 if rule["by"] == "mean" else interval is not None and interval[1] < 0
+    if "least_gradient" in rule:
+        shares = [row["heads_gradient"] for row in base.rows if row.get("heads_gradient") is not None]
+        refuted |= any(share < rule["least_gradient"] for share in shares)
+        told.append(f"Heads' share of the gradient: {', '.join(f'{share:.2f}' for share in shares)}.")
+    if "open" in rule:
+        told.append(rule["open"])
+    if len(told) == 0:
+        return "measured", []
+    few = f"{len(seeds)} of {claim['seeds']} seeds" if len(seeds) < claim["seeds"] else f"{len(seeds)} seeds"
+    return f"{'refuted' if refuted else 'not refuted'} at this scale, {few}", told
+
+
+def _pairs(one: Summary, other: Summary) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    theirs = dict(zip(other.seeds, other.rows, strict=True))
+    return [(row, theirs[seed]) for seed, row in zip(one.seeds, one.rows, strict=True) if seed in theirs]
+
+
+def _bits(row: dict[str, Any]) -> float:
+    return float(row["bits_per_byte"])
+
+
+def _tokens_to(target: float) -> Callable[[dict[str, Any]], float]:
+    """Millions of tokens until a run was there; no number where it never was."""
+
+    def measure(row: dict[str, Any]) -> float:
+        tokens = tokens_to(row, target)
+        return math.nan if tokens is None else tokens / 1e6
+
+    return measure
 
 
 def claim_page(index: int) -> str:
@@ -110,11 +146,11 @@ def _measured(claim: dict[str, Any], source: dict[str, Any]) -> list[str]:
     summaries = summarise(rows)
     tests = {spec.name: spec.tests for spec in family(claim["family"]).specs}
     verdict, why = judged(claim, summaries)
-    head = [f"**{verdict.capitalize()}.** {why}", ""] if why else []
+    head = [f"**{verdict.capitalize()}.** {' '.join(why)}", ""] if why else []
     return [*head, *tables(summaries, tests), "", origin(rows, found["environment"])]
 
 
-def tables(summaries: list[Summary], tests: dict[str, str]) -> list[str]:
+def tables(summaries: Sequence[Summary], tests: dict[str, str]) -> list[str]:
     """Quality and cost of a comparison, and what its clocks tell."""
     return [*quality_table(summaries, tests), "", *cost_table(summaries), "", clock_note(summaries)]
 
@@ -123,8 +159,9 @@ def origin(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
     """Where and when rows were measured."""
     dates = sorted({str(row["date"])[:10] for row in rows})
     days = dates[0] if len(set(dates)) == 1 else f"{dates[0]} to {dates[-1]}"
-    device = f"{rows[0].get('device')}, torch {machine.get('torch')}, {days}"
-    return f"{device}, {rows[0]['tokens']:,} tokens a run."
+    lengths = sorted({row["tokens"] for row in rows})
+    tokens = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1])))
+    return f"{rows[0].get('device')}, torch {machine.get('torch')}, {days}, {tokens} tokens a run."
 
 
 def _owners() -> list[str]:
@@ -190,27 +227,22 @@ def _cost(claim: dict[str, Any], source: dict[str, Any]) -> str:
 
 
 def comparisons_page() -> str:
-    """Every family that has rows: the ones that no claim asks for too."""
+    """Every family that has rows: the ones that no claim asks for too. What was chosen and what confirmed it, apart."""
     source = _source()
     found = results(source["results"])
     lines = ["# Ablations, measured", "", _NOTE, *source["comparisons"].splitlines(), ""]
     for key, each in FAMILIES.items():
         rows = family_rows(key, source)
-        if not rows or found is None:
-            continue
-        tests = {spec.name: spec.tests for spec in each.specs}
-        summaries = summarise(rows)
-        lines += [
-            f"## {key}: {each.title}",
-            "",
-            each.question,
-            "",
-            setting(summaries),
-            "",
-            *tables(summaries, tests),
-            "",
-        ]
-        lines += [f"{origin(rows, found['environment'])} {each.limits}", ""]
+        first = source["confirmed_from"].get(key, math.inf)
+        chosen, confirmed = ([r for r in rows if (r["seed"] < first) is early] for early in (True, False))
+        for part, title in ((chosen, each.title), (confirmed, f"{each.title}, confirmed on other seeds")):
+            summaries = summarise(part)
+            if not summaries or found is None:
+                continue
+            tests = {spec.name: spec.tests for spec in each.specs}
+            lines += [f"## {key}: {title}", "", each.question, "", setting(summaries), ""]
+            lines += [*rival_table(each, part), *tables(summaries, tests), ""]
+            lines += [f"{origin(part, found['environment'])} {each.limits}", ""]
     if found is None:
         return "\n".join([*lines, "Not measured yet."]) + "\n"
     return "\n".join([*lines, "## What none of this can show", "", GENERAL_LIMITS]) + "\n"

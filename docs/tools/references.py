@@ -178,7 +178,7 @@ def benchmarks_page() -> str:
         ]
         lines += ["```text", str(machine.get("command")), "```"]
         if machine.get("note"):
-            lines += ["", str(machine["note"]).replace("docs/log.md", "[log](../log.md)") + "."]
+            lines += ["", str(machine["note"]).replace("docs/log.md", "[log](../log.md)").rstrip(".") + "."]
     return "\n".join(lines) + "\n"
 
 
@@ -255,7 +255,8 @@ def _ablation_table(rows: list[dict[str, Any]]) -> list[str]:
         if row.get("failed"):
             cells += ["failed", "", ""]
         else:
-            cells += [f"{row['bits_per_byte']:.4f}", number(row["tok_per_s"]), f"{row.get('peak_gib') or 0:.1f}"]
+            speed = number(row["tok_per_s"]) if row.get("parallel", 1) == 1 and not row.get("resumed_at") else ""
+            cells += [f"{row['bits_per_byte']:.4f}", speed, f"{row['peak_gib']:.1f}" if row.get("peak_gib") else ""]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
 

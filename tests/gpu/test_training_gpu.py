@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from decode_oracle import Figures, forced, kept
 from hymo.core.load import load_config
 from hymo.data import ByteTokenizer, sample_paths
 from hymo.kernels.arguments import on_device
@@ -82,38 +83,36 @@ def test_memory_is_flat_over_200_micro_batches(small: Trainer) -> None:
 
 
 def test_twenty_steps_follow_eager_fp32() -> None:
-    """Losses against eager fp32; gradients too, as near to it as the same model in eager bf16 where that is not near.
+    """Losses, and the gradients of one batch for the experts that the fast step takes.
 
-    The router's gradient is a difference of two experts' outputs, small beside either, and a token whose scores are
-    nearly equal takes another expert in bf16: what the format costs is measured in the same weights, not assumed.
+    In bf16 a few tokens whose scores are nearly equal take other experts than in fp32. The router's gradient, a small
+    difference of two experts' outputs, moves with them: by a sixth for four of a hundred (eager, both dtypes).
     """
     shape = [*TWIN, "training.micro_batch_size=2", "training.grad_accum_steps=1", "training.seq_len=2048"]
     fast = Trainer(load_config("hymo_750m", [*shape, *STABLE]), batches(2, 2048))
     for _ in range(200):
         take(fast)
-    plain = ["training.torch_compile_gdn=false"]
+    plain = ["training.param_dtype=float32", "training.torch_compile_gdn=false"]
     with written():
-        reference, rounded = (
-            Trainer(
-                load_config("hymo_750m", [*shape, *STABLE, *plain, f"training.param_dtype={dtype}"]),
-                batches(2, 2048, 1),
-                model=copy.deepcopy(fast.master),
-            )
-            for dtype in ("float32", "bfloat16")
+        reference = Trainer(
+            load_config("hymo_750m", [*shape, *STABLE, *plain]), batches(2, 2048, 1), model=copy.deepcopy(fast.master)
         )
     for ours, theirs in zip(reference.optimizers, fast.optimizers, strict=True):
         ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
     reference.step = fast.step
     fast._stream = batches(2, 2048, 1)
     names = {name: group["name"] for group in fast.optimizers.groups for name in group["param_names"]}
-    found = gradients(fast, names)
-    with written():
-        wanted, eager = gradients(reference, names), gradients(rounded, names)
+    figures = Figures()
+    with kept(fast.copy.model, 2 * 2048) as choices:
+        found = gradients(fast, names)
+    with written(), forced(reference.copy.model, choices, figures):
+        wanted = gradients(reference, names)
+    print(f"{figures.others} of {figures.choices} choices differ")
+    assert figures.others < 0.1 * figures.choices
     for name, want in wanted.items():
-        error, format_error = (float((of[name] - want).norm() / want.norm()) for of in (found, eager))
-        print(f"gradient of {name}: {error:.2e} relative, eager bf16 {format_error:.2e}")
-        assert error < max(5e-2, 1.25 * format_error), (name, error, format_error)
-    del rounded
+        error = float((found[name] - want).norm() / want.norm())
+        print(f"gradient of {name}: {error:.2e} relative")
+        assert error < 5e-2, (name, error)
     for step in range(20):
         got = take(fast)
         with written():

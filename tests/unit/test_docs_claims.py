@@ -72,21 +72,88 @@ def test_a_measured_claim() -> None:
     assert "9.0000" not in page
     assert "AdamW" not in page
     assert "Not measured yet." not in page
-    assert "| measured, 2 seeds |" in claims.index_page()  # its variant failed: nothing to judge by
+    assert claims.index_page().count("| measured |") == 1  # the variant of its rule failed: nothing to judge by
     assert "AdamW" in claims.claim_page(1)
     assert "Not measured yet." in claims.claim_page(5)
 
 
+def shown(monkeypatch: pytest.MonkeyPatch, index: int, rows: list[dict[str, Any]]) -> str:
+    """The line of a claim's page that says the verdict, which its list says too."""
+    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": rows})
+    (line,) = (line for line in claims.claim_page(index).splitlines() if " at this scale, " in line)
+    assert f"| {line.split('**')[1][0].lower()}{line.split('**')[1][1:-1]} |" in claims.index_page()
+    return line
+
+
 @pytest.mark.parametrize(
     ("scores", "verdict"),
-    [((1.29, 1.31), "refuted"), ((1.31, 1.33), "held"), ((1.20, 1.32), "undecided"), ((1.25,), "undecided")],
+    [
+        ((1.29, 1.31), "Refuted at this scale, 2 of 3 seeds."),  # equal differences have an interval without width
+        ((1.31, 1.33), "Not refuted at this scale, 2 of 3 seeds."),
+        ((1.20, 1.32), "Not refuted at this scale, 2 of 3 seeds."),
+        ((1.20,), "Not refuted at this scale, 1 of 3 seeds."),
+    ],
 )
-def test_the_rule_decides(monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], verdict: str) -> None:
-    """Equal differences have an interval without width; unequal ones a wide one; one seed none."""
+def test_an_interval_decides_where_the_rule_says_so(
+    monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], verdict: str
+) -> None:
     rows = [*ROWS[:2], *(row("A", "every block", seed, score) for seed, score in enumerate(scores))]
+    line = shown(monkeypatch, 0, rows)
+    assert line.startswith(f"**{verdict}** 'every block' minus base: -0." if scores[0] < 1.30 else f"**{verdict}** ")
+
+
+def test_tokens_to_the_target_decide_for_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any of the other partitions refutes; one that never gets there does not."""
+    base = [row("base", "base", seed, 1.30) for seed in (0, 1)]
+    slow = [row("B", "AdamW", seed, 2.0) for seed in (0, 1)]
+    fast = [row("B", "NorMuon everywhere", seed, 1.20) for seed in (0, 1)]
+    line = shown(monkeypatch, 1, [*base, *slow])
+    assert line == "**Not refuted at this scale, 2 of 3 seeds.** 'AdamW': 0 of 2 pairs have a figure."
+    line = shown(monkeypatch, 1, [*base, *slow, *fast])
+    # Both curves fall by 0.5 bits over the last 14.5 M tokens, and lie 0.1 bits apart.
+    assert line.startswith("**Refuted at this scale, 2 of 3 seeds.** ")
+    assert "'NorMuon everywhere' minus base: -2.90 M tokens to the target, paired -2.90 to -2.90." in line
+
+
+@pytest.mark.parametrize(
+    ("difference", "share", "refuted"), [(0.05, 0.4, False), (-0.01, 0.4, True), (0.05, 0.1, True)]
+)
+def test_heads_are_judged_by_the_mean_and_by_their_gradient(
+    monkeypatch: pytest.MonkeyPatch, difference: float, share: float, refuted: bool
+) -> None:
+    base = [row("base", "base", seed, score, heads_gradient=share) for seed, score in enumerate((1.3, 1.4))]
+    bare = [row("C", "no heads", seed, score + difference) for seed, score in enumerate((1.2, 1.5))]
+    line = shown(monkeypatch, 2, [*base, *bare])
+    assert line.startswith("**Refuted" if refuted else "**Not refuted")
+    assert f"Heads' share of the gradient: {share:.2f}, {share:.2f}." in line
+
+
+def test_the_base_counts_with_the_seeds_of_the_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other families' further seeds move neither its mean nor its intervals."""
+    mine = [*ROWS[:2], *(row("A", "every block", seed, 1.25) for seed in (0, 1))]
+    alone = shown(monkeypatch, 0, mine)
+    more = [row("base", "base", 2, 5.0), *(row("next", "winners", seed, 1.0) for seed in (0, 1, 2))]
+    assert shown(monkeypatch, 0, [*mine, *more]) == alone
+    assert "2 of 3 seeds" in alone
+
+
+def test_a_choice_and_its_confirmation_stand_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row("base", "base", seed, 1.3) for seed in range(5)]
+    rows += [row("next", "winners", seed, 1.2 if seed < 2 else 1.25) for seed in range(5)]
+    rows += [row("next", "dense transformer, no heads", seed, 1.22) for seed in range(5)]
     monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": rows})
-    assert f"**{verdict.capitalize()} at this scale.** 'every block' minus base is " in claims.claim_page(0)
-    assert f"| {verdict} at this scale, " in claims.index_page()
+    chosen, confirmed = claims.comparisons_page().split("## next: ")[1:]
+    assert "| winners | -0.0200 | " in chosen
+    assert "| winners | +0.0300 | " in confirmed  # against the rival, not the base
+    assert "-0.1000" in chosen
+    assert "-0.0500" in confirmed
+
+
+def test_failed_runs_alone_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = [*ROWS[:2], row("A", "every block", 0, None)]
+    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": failed})
+    assert "## A" not in claims.comparisons_page()
+    assert "Not measured yet." in claims.claim_page(0)
 
 
 @pytest.mark.usefixtures("measured")

@@ -45,6 +45,8 @@ class Family:
     specs: tuple[Spec, ...]
     limits: str
     """What runs of the size that the family is meant for cannot show."""
+    rival: str | None = None
+    """Variant that all others are compared with beside the base."""
 
 
 def _stride(model: ModelConfig, every: int, first: int = 0) -> Changes:
@@ -125,8 +127,11 @@ def _tokens_per_parameter(ratio: int) -> Callable[[HyMoConfig], Changes]:
 
 def _slower_adamw(cut: int) -> Callable[[HyMoConfig], Changes]:
     def change(base: HyMoConfig) -> Changes:
-        rate = base.optimizer.adamw_lr / cut
-        return {"optimizer.optimizer_partition": "adamw", "optimizer.adamw_lr": rate}
+        return {
+            "optimizer.optimizer_partition": "adamw",
+            "optimizer.adamw_lr": base.optimizer.adamw_lr / cut,
+            "optimizer.adamw_weight_decay": base.optimizer.muon_weight_decay,
+        }
 
     return change
 
@@ -144,7 +149,7 @@ def _together(*changes: Change, heads: bool = False) -> Callable[[HyMoConfig], C
 
 
 def _winners(base: HyMoConfig) -> Changes:
-    """What lowered the held-out loss most, one by one: the delta rule, attention from the fourth block on, NorMuon."""
+    """The best of the rules, of the places of attention and of the optimizers, by the mean of two seeds."""
     return {
         "model.gdn_recurrence": "gated_delta",
         "optimizer.optimizer_partition": "normuon_all",
@@ -187,7 +192,8 @@ _ALL = (
             Spec("every block", "whether GDN blocks want experts too", _every_layer, _EXPERTS),
             Spec("dense", "whether experts pay at all", {"model.moe_placement": "none"}, _EXPERTS),
         ),
-        "What sparse experts gain grows with training length: short runs favour dense networks.",
+        "What sparse experts gain grows with training length: short runs favour dense networks. Under the design's "
+        "partition AdamW updates experts and NorMuon a dense feed-forward: B tells what that does.",
     ),
     Family(
         "B",
@@ -198,9 +204,13 @@ _ALL = (
             Spec("AdamW", "what orthogonal updates gain", {"optimizer.optimizer_partition": "adamw"}),
             Spec("NorMuon everywhere", "whether experts want it too", {"optimizer.optimizer_partition": "normuon_all"}),
             Spec("Muon + AdamW", "what the normalised rows gain", {"optimizer.muon_normalize": False}),
-            *(Spec(f"AdamW, rate / {cut}", "AdamW alone at a lower rate", _slower_adamw(cut)) for cut in (2, 4, 8)),
+            *(
+                Spec(f"AdamW, {share} the rate", "AdamW alone, slower, with the matrices' decay", _slower_adamw(cut))
+                for cut, share in ((2, "half"), (4, "a quarter of"), (8, "an eighth of"))
+            ),
         ),
-        "Variants keep the base's learning rates where no other is named. A rate tuned for each could close a gap.",
+        "Variants keep the base's learning rates where no other is named. A rate tuned for each could close a gap. "
+        "NorMuon decays weights and AdamW here does not, so experts that change sides get a decay with the optimizer.",
     ),
     Family(
         "C",
@@ -338,11 +348,12 @@ _ALL = (
             Spec("GDN only", "the recurrence of v1.0 alone", _gdn_only("gated_linear"), _AFTER_GDN),
             Spec("GDN only, gated_delta", "the delta rule alone", _gdn_only("gated_delta"), _AFTER_GDN),
         ),
-        "All share the base's learning rates and schedule, which were not tuned for any of them.",
+        "All share the base's learning rates and schedule, which were not tuned for any of them. NorMuon updates all "
+        "matrices of the baselines, and AdamW the base's experts.",
     ),
     Family(
         "next",
-        "What won, together",
+        "Winners together",
         "Do the choices that won one by one win together, and against a dense transformer that drops the heads too?",
         (
             Spec(
@@ -369,7 +380,9 @@ _ALL = (
             ),
             Spec("dense transformer, no heads", "the rival without heads", _together(_dense_transformer), _EXPERTS),
         ),
-        "The choices were made on the same text. Confirm the winner on seeds that were not looked at.",
+        "The choices were made on the same text. Confirm the winner on seeds that were not looked at. The rival's "
+        "queries keep two steps at full rank, which spends a few per cent of its matrices on nothing.",
+        rival="dense transformer, no heads",
     ),
 )
 

@@ -66,6 +66,7 @@ def markdown(
     lines = [f"# Ablation {family.key}: {family.title}", "", family.question, ""]
     lines += [setting(summaries), ""]
     lines += ["## Quality", "", *quality_table(summaries, tests), "", *_reading(summaries), ""]
+    lines += rival_table(family, rows)
     if picture:
         lines += [f"![learning curves and differences]({picture})", ""]
     lines += ["## Cost", "", *cost_table(summaries), "", *_costs(summaries, price), ""]
@@ -101,6 +102,18 @@ def quality_table(summaries: Sequence[Summary], tests: Mapping[str, str] | None 
         cells += [_signed(s.paired), _signed(s.pooled)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def rival_table(family: Family, rows: Sequence[Row]) -> list[str]:
+    """Differences to the family's rival, where it has one that has run; else nothing."""
+    summaries = [s for s in summarise(rows, family.rival) if s.name != BASE] if family.rival else []
+    if len(summaries) < 2 or summaries[0].name != family.rival:
+        return []
+    lines = [f"| variant | minus '{family.rival}' | paired t ({_PERCENT}) | pooled ({_PERCENT}) |", "|---|---|---|---|"]
+    for s in summaries[1:]:
+        difference = "" if s.difference is None else f"{s.difference:+.4f}"
+        lines.append(f"| {s.name} | {difference} | {_signed(s.paired)} | {_signed(s.pooled)} |")
+    return [*lines, ""]
 
 
 def cost_table(summaries: Sequence[Summary]) -> list[str]:
@@ -142,16 +155,17 @@ def clock_note(summaries: Sequence[Summary]) -> str:
     if alone(summaries):
         return "Time counts training steps, not start, validation or checkpoints."
     at_once = max(row.get("parallel", 1) for each in summaries for row in each.rows)
+    if at_once == 1:
+        return "Runs were resumed, and what ran beside their first part is not recorded: no clock is shown."
     return f"Up to {at_once} runs shared a device, at times fewer: no clock tells the speed of one, so none is shown."
 
 
 def _mean_reached(values: Sequence[float | None], digits: int, unit: float = 1.0) -> str:
-    """Mean of those that came to the target, and how many did where that is not all."""
+    """Mean where all came to the target; a mean of those that did would favour a variant that often fails."""
     reached = [value / unit for value in values if value is not None]
-    if not reached:
-        return "not reached"
-    shown = f"{sum(reached) / len(reached):.{digits}f}"
-    return shown if len(reached) == len(values) else f"{shown} ({len(reached)} of {len(values)})"
+    if len(reached) < len(values):
+        return f"{len(reached)} of {len(values)} reach it" if reached else "not reached"
+    return f"{sum(reached) / len(reached):.{digits}f}"
 
 
 def setting(summaries: Sequence[Summary]) -> str:
@@ -186,9 +200,11 @@ def _costs(summaries: Sequence[Summary], price: float | None) -> list[str]:
     hours = sum(row["seconds"] for row in rows) / 3600
     work = sum(row["flops_per_token"] * row["tokens"] for row in rows)
     at_once = {row["parallel"] for row in rows}
-    lines = [f"The family: {len(rows)} runs, {hours:.2f} hours of training steps, {work:.2e} FLOP."]
+    about = "" if alone(summaries) else "about "
+    device = f"{about}{hours / max(at_once):.2f} device-hours of training steps"
+    lines = [f"The family: {len(rows)} runs, {device}, {work:.2e} FLOP."]
     if price is not None:
-        lines[0] += f" At {price:g} per device-hour: {hours * price / max(at_once):.2f}."
+        lines[0] += f" At {price:g} per device-hour: {about}{hours * price / max(at_once):.2f}."
     lines.append(clock_note(summaries))
     kinds = {row.get("memory") for row in rows}
     if "process" in kinds:

@@ -201,9 +201,14 @@ class Runner:
                     process.join()
                     run, _, complaint = running.pop(process)
                     self._ended(outcome, process, run, complaint, asked=ending)
-        outcome.rows = [row for run in self.runs if (row := self.results.finished(run.key)) is not None]
+        outcome.rows = [named for run in self.runs if (named := self.finished(run)) is not None]
         outcome.exit_code = stop.exit_code or int(bool(outcome.failed))
         return outcome
+
+    def finished(self, run: Run) -> Row | None:
+        """The row of a run that has ended well, as this comparison calls it: another may know it by another name."""
+        row = self.results.finished(run.key)
+        return row and {**row, "family": run.family, "variant": run.variant.name}
 
     def _leave(self, outcome: Outcome, waiting: list[Run], why: str) -> None:
         """Begin nothing more, and say how much that is."""

@@ -46,16 +46,16 @@ class Summary:
         )
 
 
-def summarise(rows: Sequence[Row]) -> list[Summary]:
-    """One summary a variant, the base first; rows without a finite figure are left out."""
+def summarise(rows: Sequence[Row], reference: str = BASE) -> list[Summary]:
+    """One summary a variant, what they are compared with first; rows without a finite figure are left out."""
     by_name: dict[str, dict[int, Row]] = {}
     for row in rows:
         if row.get("bits_per_byte") is not None and not row.get("failed"):
             by_name.setdefault(row["variant"], {})[row["seed"]] = row
-    base = by_name.get(BASE, {})
-    half = _pooled(by_name)
-    names = sorted(by_name, key=lambda name: name != BASE)
-    return [_summary(name, by_name[name], {} if name == BASE else base, half) for name in names]
+    base = by_name.get(reference, {})
+    half = _pooled(by_name, base)
+    names = sorted(by_name, key=lambda name: name != reference)
+    return [_summary(name, by_name[name], {} if name == reference else base, half) for name in names]
 
 
 def _summary(name: str, by_seed: dict[int, Row], base: dict[int, Row], half: float | None) -> Summary:
@@ -79,9 +79,9 @@ def _summary(name: str, by_seed: dict[int, Row], base: dict[int, Row], half: flo
     )
 
 
-def _pooled(by_name: dict[str, dict[int, Row]]) -> float | None:
+def _pooled(by_name: dict[str, dict[int, Row]], base: dict[int, Row]) -> float | None:
     """Half width from all variants that share the base's seeds; None where there is too little to pool."""
-    seeds = sorted(by_name.get(BASE, {}))
+    seeds = sorted(base)
     whole = [found for found in by_name.values() if set(seeds) <= found.keys()]
     if len(seeds) < 2 or len(whole) < 3:
         return None
@@ -104,8 +104,9 @@ def tokens_to(row: Row, target: float) -> float | None:
 
 
 def alone(summaries: Sequence[Summary]) -> bool:
-    """Whether every run had its device for itself, so that its clock says something."""
-    return all(row.get("parallel", 1) == 1 for each in summaries for row in each.rows)
+    """Whether every run had its device for itself, so that its clock says something; of resumed ones nobody knows."""
+    rows = [row for each in summaries for row in each.rows]
+    return all(row.get("parallel", 1) == 1 and not row.get("resumed_at") for row in rows)
 
 
 def _reached(row: Row, target: float, axis: int) -> float | None:

@@ -34,11 +34,12 @@ def ablate(
     """Train every variant of a family with every seed, and report differences with their intervals.
 
     Families: A experts, B optimizers, C prediction heads, D key/value groups, E recurrence, F positions, G number of
-    experts, H routing, I stack, J length of training, `rates`, `baselines`, and `custom` for what --variant names.
+    experts, H routing, I stack, J length of training, `rates`, `baselines`, `next` for winners together, and `custom`
+    for what --variant names.
     Runs are run folders. The same command goes on where an earlier one stopped; finished runs are not repeated.
 
     Args:
-        family: A to J, rates, baselines or custom.
+        family: A to J, rates, baselines, next or custom.
         preset: Preset or YAML file that is the base.
         tokens: Training tokens of a run, for example 2M; the base's own length unless given.
         seeds: Seeds of each variant.
