@@ -18,6 +18,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-heavy", action="store_true", help="run tests marked heavy too: long, or large in memory")
 
 
+def pytest_sessionstart() -> None:
+    """PyTorch's threads are started by whichever test needs them first, and keep the mode that they start with."""
+    import torch
+
+    torch.set_flush_denormal(True)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--run-heavy"):
         heavy = [item for item in items if item.get_closest_marker("heavy")]

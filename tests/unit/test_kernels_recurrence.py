@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hymo.core.errors import UsageError
 from hymo.kernels import gated_delta, gated_linear
+from hymo.kernels.chunking import decay_
 from hymo.kernels.segments import PROGRAMS, segment_parts
 from kernel_oracles import gated_delta_loop, gated_linear_loop, per_document
 
@@ -158,6 +159,19 @@ def test_chunked_equals_recurrent_with_every_gradient(op: str, case: str) -> Non
             for name, actual, expected in zip([*inputs, "state"], got[2], grads, strict=True):
                 scale = max(1.0, float(expected.abs().max()))
                 assert float((actual - expected).abs().max()) <= 1e-9 * scale, (case, time, size, name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_decays_are_exponentials_or_zero(dtype: torch.dtype) -> None:
+    """Down to the least normal number, within what rounding the exponent explains; below it 0."""
+    exponents = -torch.logspace(-3, 3.2, 4001, dtype=dtype)
+    expected = torch.from_numpy(np.exp(exponents.numpy().astype(np.longdouble)).astype(np.float64))
+    found, least = decay_(exponents.clone()).double(), torch.finfo(dtype).tiny
+    normal = expected > 2 * least
+    assert 0.7 < float(normal.double().mean()) < 0.99
+    assert float(((found - expected)[normal] / expected[normal]).abs().max()) < 4 * torch.finfo(dtype).eps
+    assert (found[expected < least] == 0).all()
+    assert decay_(torch.tensor([0.0, -torch.inf], dtype=dtype)).tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("op", OPS)

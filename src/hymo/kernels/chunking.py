@@ -8,6 +8,7 @@ documents are isolated exactly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,15 @@ import torch
 from torch import Tensor
 
 Step = Callable[[Tensor, slice], Tensor]
+
+
+def decay_(exponent: Tensor) -> Tensor:
+    """exp of exponents that are at most 0, in place; 0 where that is no normal number any more.
+
+    An exp that underflows takes a CPU seventy times as long as one that does not.
+    """
+    least = math.ceil(math.log(torch.finfo(exponent.dtype).tiny))
+    return torch.threshold_(exponent.clamp_(min=least).exp_(), 1.01 * math.exp(least), 0.0)
 
 
 @dataclass(frozen=True)

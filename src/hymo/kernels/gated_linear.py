@@ -35,7 +35,7 @@ from hymo.kernels.arguments import (
     needs_gradient,
     working_dtype,
 )
-from hymo.kernels.chunking import ChunkLayout, chunk_layout
+from hymo.kernels.chunking import ChunkLayout, chunk_layout, decay_
 from hymo.kernels.dispatch import choose
 
 
@@ -171,16 +171,16 @@ class _Chunked(torch.autograd.Function):
         scores = torch.diag_embed((cc * bc).sum(-1))
         for reference, mask in _levels(size):
             distance = (G - G.index_select(-1, reference.to(G.device))).abs().to(dtype)
-            factor = (rate * distance[..., None]).exp_()  # (n, H, C, S), <= 1
+            factor = decay_(rate * distance[..., None])  # (n, H, C, S), <= 1
             factors.append(factor)
             pairs = (cc * factor) @ (bc * factor).transpose(-1, -2)
             scores.addcmul_(pairs, mask.to(pairs))
 
         total = G[..., -1:]
         after, G, total = (total - G).to(dtype), G.to(dtype), total.to(dtype)
-        into, out_of = (rate * G[..., None]).exp_(), (rate * after[..., None]).exp_()  # (n, H, C, S)
+        into, out_of = decay_(rate * G[..., None]), decay_(rate * after[..., None])  # (n, H, C, S)
         write = (bc * out_of).transpose(-1, -2) @ vc  # (n, H, S, D)
-        decay = (rate * total[..., None]).exp_().transpose(-1, -2)  # (n, H, S, 1)
+        decay = decay_(rate * total[..., None]).transpose(-1, -2)  # (n, H, S, 1)
         entering, final = layout.scan(state, lambda h, chunk: torch.addcmul(write[chunk], decay[chunk], h))
         o = torch.matmul(scores, vc).add_((cc * into) @ entering)
         ctx.save_for_backward(vc, bc, cc, gates, rate, scores, into, out_of, decay, entering, *factors)

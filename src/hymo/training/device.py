@@ -49,6 +49,8 @@ def compute_dtype(config: HyMoConfig, device: torch.device) -> torch.dtype:
 def resolve_device(name: str) -> torch.device:
     """Turn `auto` into the fastest device present; refuse one that is not there. Ranks of a machine take one each.
 
+    On a CPU the process flushes denormal numbers to zero from then on.
+
     Raises:
         UsageError: the named device is missing.
     """
@@ -59,6 +61,8 @@ def resolve_device(name: str) -> torch.device:
         raise UsageError(f"run.device: no {name} device here. Use auto or cpu.")
     if name == "cuda":
         _let_memory_grow()
+    elif name == "cpu":
+        flush_denormals()
     if name != "cuda" or launched_ranks() == 1:
         return torch.device(name)
     if local_rank() >= torch.cuda.device_count():
@@ -67,6 +71,15 @@ def resolve_device(name: str) -> torch.device:
             f"{torch.cuda.device_count()}. Start as many ranks."
         )
     return torch.device("cuda", local_rank())
+
+
+def flush_denormals() -> None:
+    """Numbers too small for a normal float become 0 on the CPU, in this thread and those that it starts from now on.
+
+    Decays make many of them, and a product with one takes a hundred times as long. So call it before PyTorch's threads
+    have work: those that are there keep their mode.
+    """
+    torch.set_flush_denormal(True)
 
 
 def spare_the_host(device: torch.device) -> None:
