@@ -19,7 +19,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """PyTorch's threads are started by whichever test needs them first, and keep the mode that they start with."""
+    """As any run on a CPU does; here before PyTorch's threads start, which keep the mode that they start with.
+
+    Hypothesis refuses to draw denormal floats from then on: give `allow_subnormal=False`.
+    """
     import torch
 
     torch.set_flush_denormal(True)

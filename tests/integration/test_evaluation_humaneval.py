@@ -119,10 +119,10 @@ plain = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
-    | st.floats(allow_nan=False)
+    | st.floats(allow_nan=False, allow_subnormal=False)
     | st.text(st.characters())
     | st.binary()
-    | st.complex_numbers(allow_nan=False)
+    | st.complex_numbers(allow_nan=False, allow_subnormal=False)
     | st.fractions()
     | st.decimals(allow_nan=False),
     lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner),

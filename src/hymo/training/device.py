@@ -49,7 +49,7 @@ def compute_dtype(config: HyMoConfig, device: torch.device) -> torch.dtype:
 def resolve_device(name: str) -> torch.device:
     """Turn `auto` into the fastest device present; refuse one that is not there. Ranks of a machine take one each.
 
-    On a CPU the process flushes denormal numbers to zero from then on.
+    On a CPU the process flushes denormal numbers to zero from then on, in NumPy's and Python's arithmetic too.
 
     Raises:
         UsageError: the named device is missing.
