@@ -67,6 +67,10 @@ def install(fault: str, rank: int) -> None:
     if kind == "freeze":  # foreign code that keeps Python's lock
         sleep, heartbeat._SLACK_SECONDS = ctypes.PyDLL(None).sleep, 0.5
         before(Trainer, "take_step", lambda trainer, *_: sleep(600) if trainer.step + 1 == int(at) else None)
+    if kind == "late" and rank == 1:  # with what it reads back
+        from hymo.training import preflight
+
+        before(preflight, "_flat", lambda *given: time.sleep(0.4 if len(given) == 1 else 0))  # not for what is nested
     if kind in ("raise", "memory", "hang", "die"):
         before(Trainer, "take_step", in_step)
     if kind == "poison":  # the batch at a place in the order is of bytes that no text has

@@ -142,11 +142,13 @@ def test_quick_leaves_the_model_out(small: HyMoConfig, capsys: pytest.CaptureFix
     assert (code, list(told), {state for state, _ in told.values()}) == (0, NAMES[:-2], {"ok"})
 
 
-def test_two_ranks_try_it_together(small: HyMoConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", ["", "late"])
+def test_two_ranks_try_it_together(small: HyMoConfig, tmp_path: Path, fault: str) -> None:
+    """Also if the second one is still reading the checkpoint when the first is through."""
     path = tmp_path / "c.yaml"
     path.write_text(dump_config(small))
-    job = Job(2, rank_faults.command, ["doctor", "--preflight", str(path)], tmp_path / "said")
-    assert job.exits(60) == [0, 0], (tmp_path / "said-0").read_text()
+    job = Job(2, rank_faults.command, ["doctor", "--preflight", str(path)], tmp_path / "said", fault)
+    assert job.exits(60) == [0, 0], (tmp_path / "said-0").read_text() + (tmp_path / "said-1").read_text()
     told = lines((tmp_path / "said-0").read_text())
     assert (list(told), {state for state, _ in told.values()}) == (NAMES, {"ok"})
     assert "4 MiB over gloo" in told["all-reduce"][1]

@@ -349,6 +349,7 @@ def _checkpoint(config: HyMoConfig, ranks: Ranks, trainer: Trainer, place: Path)
         raise CheckpointError(f"{place.parent}: '{different[0]}' read back differs from what was saved. Repair the "
                               "file system, or set run.output_dir elsewhere.")  # fmt: skip
     size = sum(path.stat().st_size for path in result.path.iterdir())
+    ranks.everywhere(lambda: None)  # the first one deletes the folder: not while another still reads there
     return f"{size / 1e9:.3f} GB saved in {result.seconds:.1f} s, read back equal in {read:.1f} s"
 
 
