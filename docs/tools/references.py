@@ -10,6 +10,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from docs.tools.paths import DOCS, ROOT, number, results, short, size
+from hymo.ablations.summary import has_clock
 from hymo.cli.app import build_app
 from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token, state_bytes
 from hymo.core.config import GROUPS
@@ -255,7 +256,7 @@ def _ablation_table(rows: list[dict[str, Any]]) -> list[str]:
         if row.get("failed"):
             cells += ["failed", "", ""]
         else:
-            speed = number(row["tok_per_s"]) if row.get("parallel", 1) == 1 and not row.get("resumed_at") else ""
+            speed = number(row["tok_per_s"]) if has_clock(row) else ""
             cells += [f"{row['bits_per_byte']:.4f}", speed, f"{row['peak_gib']:.1f}" if row.get("peak_gib") else ""]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines

@@ -205,6 +205,18 @@ def test_no_run_begins_that_would_not_end(done: Path, base: Path, tmp_path: Path
     assert (begun.left, begun.done) == ([], 1)
 
 
+def test_a_row_that_another_comparison_wrote_goes_by_this_ones_names(done: Path, base: Path, tmp_path: Path) -> None:
+    """What is run twice under two names is one run, and no report may lose it for its other name."""
+    other = Results(done / "results.json")
+    other.path = tmp_path / "r.json"
+    for row in list(other.rows.values()):
+        other.add({**row, "family": "other", "variant": f"{row['variant']} elsewhere"}, other.environment)
+    told: list[str] = []
+    outcome = runner(base, tmp_path / "out", other.path, told, minutes=0.0001).run()
+    assert [(row["family"], row["variant"]) for row in outcome.rows] == [("base", "base"), ("custom", "wide")]
+    assert outcome.left == ["none, seed 0"]
+
+
 def test_a_failed_run_does_not_end_the_others_and_is_tried_again(base: Path, tmp_path: Path) -> None:
     told: list[str] = []
     comparison = build(load_config(base), family("custom"), ["bad:training.max_skipped_steps=0;model.init_std=1e30"])

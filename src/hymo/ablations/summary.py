@@ -103,10 +103,14 @@ def tokens_to(row: Row, target: float) -> float | None:
     return _reached(row, target, 0)
 
 
+def has_clock(row: Row) -> bool:
+    """Whether a run had its device for itself, so that its clock says something; of a resumed one nobody knows."""
+    return row.get("parallel", 1) == 1 and not row.get("resumed_at")
+
+
 def alone(summaries: Sequence[Summary]) -> bool:
-    """Whether every run had its device for itself, so that its clock says something; of resumed ones nobody knows."""
-    rows = [row for each in summaries for row in each.rows]
-    return all(row.get("parallel", 1) == 1 and not row.get("resumed_at") for row in rows)
+    """Whether every run has a clock that says something."""
+    return all(has_clock(row) for each in summaries for row in each.rows)
 
 
 def _reached(row: Row, target: float, axis: int) -> float | None:
