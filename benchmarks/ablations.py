@@ -9,6 +9,10 @@ probably not end within --minutes, judged by the rows of the same device and as 
 says that --out survives too; whatever still runs then is stopped. DATA is prepared with the tokenizer, which for the
 preset `hymo_ablation` has at most 16,384 entries: `hymo tokenizer train FILES --out TOKENIZER --vocab-size 16384`,
 `hymo data prepare FILES --out DATA --tokenizer TOKENIZER`. --tokens 1M --seeds 1 --families C is a smoke test.
+
+A variant can be a base in its turn, here for its learning rates at another width:
+
+    python benchmarks/ablations.py ... --from winners --families rates --set model.dim=256 --results OUT/rates-h200.json
 """
 
 from __future__ import annotations
@@ -20,13 +24,13 @@ import sys
 import time
 from pathlib import Path
 
-from hymo.ablations.families import family
+from hymo.ablations.families import FAMILIES, family
 from hymo.ablations.report import write_report
 from hymo.ablations.results import Results
 from hymo.ablations.runner import Run, Runner, lay_out
 from hymo.ablations.variants import BASE, Comparison, build, cadence
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import UsageError
+from hymo.core.errors import UsageError, nearest
 from hymo.core.load import derive_config, load_config
 from hymo.core.quantity import read_count
 
@@ -43,6 +47,7 @@ def main() -> int:
     parser.add_argument(
         "--variants", nargs="+", metavar="NAME", help="of the families, beside the base; all unless given"
     )
+    parser.add_argument("--from", metavar="NAME", dest="start", help="variant of any family that is the base")
     parser.add_argument("--tokens", help="of a run; the preset's unless given")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -62,6 +67,8 @@ def main() -> int:
     base = load_config(arguments.preset, overrides)
     if arguments.tokens:
         base = derive_config(base, scheduler={"total_tokens": read_count(arguments.tokens, "--tokens")})
+    if arguments.start:
+        base = named(base, arguments.start)
     base = derive_config(base, training=cadence(base))
     if arguments.plan:
         return plan(arguments, base)
@@ -77,7 +84,7 @@ def main() -> int:
         begin_all=arguments.begin_all,
         discard_checkpoints=True,
         progress=lambda said: print(f"{time.strftime('%T')} {said}", flush=True),
-        preset=arguments.preset,
+        preset=": ".join(filter(None, (arguments.preset, arguments.start))),
         command=shlex.join(["python", *sys.argv]),
     )
     outcome = runner.run()
@@ -94,6 +101,17 @@ def main() -> int:
 
 
 Laid = list[tuple[Comparison, list[Run]]]
+
+
+def named(base: HyMoConfig, name: str) -> HyMoConfig:
+    """The configuration of the first variant of that name among all families."""
+    known: list[str] = []
+    for each in FAMILIES.values():
+        for variant in build(base, each).variants:
+            if variant.name == name:
+                return variant.config
+            known.append(variant.name)
+    raise UsageError(f"--from {name}: no family has this variant{nearest(name, known)}.")
 
 
 def laid_out(arguments: argparse.Namespace, base: HyMoConfig) -> tuple[Laid, str]:

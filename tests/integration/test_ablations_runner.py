@@ -345,6 +345,13 @@ def test_the_plan_of_a_gpu_session(
     assert (tmp_path / "C.md").exists()
     heads = [line for line in session("--plan", "--families", "C", "--variants", "no heads") if line[0] != " "]
     assert heads[1].startswith("C: 0 of 2 runs done, 2 left, ")
+    said = session("--plan", "--families", "rates", "--from", "no heads", "--variants", "both halved")
+    assert [line for line in said if line[0] == " "] == [
+        f"    {name}, seed {n}" for name in ("base", "both halved") for n in (0, 1)
+    ]
+    monkeypatch.setattr(sys, "argv", [*map(str, (script, *shared)), "--from", "no head", "--plan"])
+    with pytest.raises(UsageError, match=r"--from no head: no family has this variant \(did you mean 'no heads'\?\)"):
+        runpy.run_path(str(script), run_name="__main__")
     monkeypatch.setattr(sys, "argv", [*map(str, (script, *shared)), "--families", "C", "--variants", "heads", "--plan"])
     with pytest.raises(UsageError, match=r"none of the families has heads. They have: 1 head, 2 heads, base, no heads"):
         runpy.run_path(str(script), run_name="__main__")

@@ -169,6 +169,12 @@ def _odd(base: HyMoConfig) -> Changes:
     return _stride(base.model, 2, 1)
 
 
+def _plain_attention(base: HyMoConfig) -> Changes:
+    """Whole keys and values of a head each, all dimensions rotated, where the base attends."""
+    spared = ("model.mla_layers", "model.moe_placement", "model.gdn_ffn_dim")
+    return {path: value for path, value in _dense_transformer(base).items() if path not in spared}
+
+
 _FULL_ROPE: Changes = {"model.rope_ratio": 1.0}
 _LONG: Changes = {
     "model.gdn_recurrence": "gated_linear",
@@ -371,6 +377,18 @@ _ALL = (
             ),
             Spec("winners, full RoPE", "every dimension of a head rotated", _together(_winners, _FULL_ROPE), _EXPERTS),
             Spec("winners, one group a head", "MHA", _together(_winners, _groups(1)), _EXPERTS),
+            Spec(
+                "winners, plain attention",
+                "attention as the dense transformer has it",
+                _together(_winners, _plain_attention),
+                _EXPERTS,
+            ),
+            Spec(
+                "winners, experts everywhere, plain attention",
+                "the same with experts in every block",
+                _together(_winners, _every_layer, _plain_attention),
+                _EXPERTS,
+            ),
             Spec("winners, 1:1", "every second block attends", _together(_winners, _odd), _EXPERTS),
             Spec(
                 "winners, small gains too", "a gate per channel, no RoPE in GDN", _together(_winners, _SMALL), _EXPERTS

@@ -80,6 +80,7 @@ def describe(config: HyMoConfig) -> Row:
     count = count_parameters(model)
     return {
         "seed": training.seed,
+        "width": model.dim,
         "steps": config.total_steps,
         "tokens": config.total_steps * training.tokens_per_step,
         "stored_parameters": count.stored,
