@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
 from hymo.core.load import derive_config, load_config
 from hymo.core.quantity import read_count
+from hymo.models import build_hymo
+from hymo.training.optimizers import build_optimizers
 
 PRESETS = ("hymo_tiny", "hymo_demo", "hymo_small", "hymo_750m")
 
@@ -33,6 +36,27 @@ def test_every_family_builds_within_two_per_cent_of_the_base(preset: str) -> Non
             assert variant.config.training == base.training
             if key not in "CJ":  # heads are what C compares, and length what J does
                 assert active(variant.config) == pytest.approx(active(base), rel=0.02)
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_every_variant_trains(key: str) -> None:
+    """Two steps on the same window: every parameter with a gradient moves, and the loss falls."""
+    tokens = torch.randint(0, 256, (4, 33), generator=torch.Generator().manual_seed(0))
+    for variant in build(load_config("hymo_tiny", ["optimizer.ns_dtype=float32"]), family(key)).variants:
+        model = build_hymo(variant.config)
+        optimizers = build_optimizers(model, variant.config.optimizer)
+        losses = []
+        for _ in range(2):
+            before = {name: p.detach().clone() for name, p in model.named_parameters()}
+            loss = model.loss(tokens)
+            loss["loss"].backward()
+            moved = [name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()]
+            for optimizer in optimizers:
+                optimizer.step()
+            assert not [n for n in moved if torch.equal(model.get_parameter(n), before[n])], variant.name
+            losses.append(loss["main"].item())
+            optimizers.zero_grad()
+        assert losses[1] < losses[0], variant.name
 
 
 def test_what_the_flagships_variants_are() -> None:

@@ -162,14 +162,18 @@ class MultiHeadLatentAttention(nn.Module):
             context.record(f"mla/logit_absmax/{self.layer}", (scores.abs() * seen).amax() * self.scale)
 
     def parameter_blocks(self) -> dict[str, tuple[int, ...]]:
-        """Rows of the matrices that are several projections in one: each is orthogonalised on its own."""
+        """Rows of the matrices that are several projections in one: each is orthogonalised on its own.
+
+        A head that is rotated wholly, or not at all, leaves one of them without rows.
+        """
         cfg = self.config
         if not cfg.mla_latent:
             return {}
-        blocks = {"wkv_b.weight": (cfg.qk_nope_head_dim, cfg.v_head_dim) * cfg.n_kv_groups}
-        if cfg.qk_rope_head_dim:
-            blocks["wkv_a.weight"] = (cfg.kv_lora_rank, cfg.qk_rope_head_dim)
-        return blocks
+        parts = {
+            "wkv_a.weight": (cfg.kv_lora_rank, cfg.qk_rope_head_dim),
+            "wkv_b.weight": (cfg.qk_nope_head_dim, cfg.v_head_dim) * cfg.n_kv_groups,
+        }
+        return {name: tuple(rows for rows in part if rows) for name, part in parts.items()}
 
     def parameter_roles(self) -> dict[str, Role]:
         """Projections are matrices, the learned scales are scalars."""
