@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from docs.tools.paths import DOCS, results
+from docs.tools.sweep import sweep_section
 from hymo.ablations.families import FAMILIES, GENERAL_LIMITS, family
 from hymo.ablations.report import clock_note, cost_table, quality_table, rival_table, setting
 from hymo.ablations.summary import CONFIDENCE, Summary, summarise, target_of, tokens_to
@@ -245,6 +246,7 @@ def comparisons_page() -> str:
             lines += [f"{origin(part, found['environment'])} {each.limits}", ""]
     if found is None:
         return "\n".join([*lines, "Not measured yet."]) + "\n"
+    lines += sweep_section()
     return "\n".join([*lines, "## What none of this can show", "", GENERAL_LIMITS]) + "\n"
 
 

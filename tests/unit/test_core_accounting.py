@@ -38,7 +38,11 @@ def test_flagship_parts() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "active", "stored"),
-    [("hymo_700m", 415_302_128, 1_084_162_544), ("hymo_900m", 530_647_712, 1_323_371_168)],
+    [
+        ("hymo_700m", 415_302_128, 1_084_162_544),
+        ("hymo_900m", 530_647_712, 1_323_371_168),
+        ("hymo_next", 434_651_392, 1_181_270_272),
+    ],
 )
 def test_sister_presets(preset: str, active: int, stored: int) -> None:
     count = count_parameters(load_config(preset).model)

@@ -17,7 +17,7 @@ TINY = load_config("hymo_tiny")
 CONFIGS = Path(__file__).parents[2] / "configs"
 PRESETS = [
     *("hymo_tiny", "hymo_demo", "hymo_small", "hymo_ablation"),
-    *("hymo_125m", "hymo_700m", "hymo_750m", "hymo_900m"),
+    *("hymo_125m", "hymo_700m", "hymo_750m", "hymo_next", "hymo_900m"),
 ]
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the tools live beside the pages, outside the package
 
-from docs.tools import claims, references  # noqa: E402
+from docs.tools import claims, references, sweep  # noqa: E402
 
 
 def row(family: str, variant: str, seed: int, score: float | None, **changes: Any) -> dict[str, Any]:
@@ -162,6 +166,7 @@ def test_every_comparison_has_a_table() -> None:
     assert [line for line in page.splitlines() if line.startswith("## ")] == [
         "## A: Where the experts are",
         "## B: Who updates which matrix",
+        "## rates: Learning rates, at several widths",  # from a result file of its own
         "## What none of this can show",
     ]
     assert "9.0000" not in page
@@ -188,3 +193,29 @@ def test_owners_by_cost_are_within_the_rule() -> None:
     shares = [float(line.split("|")[2]) for line in page.splitlines() if line.startswith(("| 2 ", "| 4 ", "| 8 "))]
     assert len(shares) == 3
     assert all(1 <= share <= 1.05 for share in shares)
+
+
+@given(st.tuples(*[st.floats(1, 2, allow_subnormal=False)] * 3))
+def test_the_least_point_of_a_parabola(scores: tuple[float, float, float]) -> None:
+    bend, slope, _ = np.polyfit([-1, 0, 1], scores, 2)
+    if bend > 1e-3:
+        assert sweep.least([*scores]) == pytest.approx(-slope / (2 * bend), abs=1e-6)
+    elif bend < -1e-3:
+        assert math.isnan(sweep.least([*scores]))
+
+
+def test_rates_at_several_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row a width, rates in the order of their size; the least point 2 ** 0.5 where it lies halfway."""
+    rows = [
+        {**row("rates", name, 0, score), "width": width, "preset": "hymo_ablation: winners", "device": "NVIDIA H200"}
+        for width, scores in ((512, (2.0, 1.0, 1.0)), (256, (1.5, 1.0, 1.5)))
+        for name, score in zip(("both halved", "base", "both doubled"), scores, strict=True)
+    ]
+    monkeypatch.setattr(sweep, "results", lambda name: {"environment": {"torch": "2.11.0"}, "rows": rows})
+    section = sweep.sweep_section()
+    assert [line for line in section if line[:3] in ("| 2", "| 5")] == [
+        "| 256 | 30,811,218 | 1.5000 | 1.0000 | 1.5000 | 1.00 |",
+        "| 512 | 30,811,218 | 2.0000 | 1.0000 | 1.0000 | 1.41 |",
+    ]
+    monkeypatch.setattr(sweep, "results", lambda name: None)
+    assert sweep.sweep_section() == []

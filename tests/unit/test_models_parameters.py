@@ -67,7 +67,11 @@ def test_the_flagship_part_by_part() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "used", "stored"),
-    [("hymo_700m", 415_302_128, 1_084_162_544), ("hymo_900m", 530_647_712, 1_323_371_168)],
+    [
+        ("hymo_700m", 415_302_128, 1_084_162_544),
+        ("hymo_900m", 530_647_712, 1_323_371_168),
+        ("hymo_next", 434_651_392, 1_181_270_272),
+    ],
 )
 def test_its_neighbours(preset: str, used: int, stored: int) -> None:
     model = meta(preset)
