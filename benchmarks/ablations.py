@@ -10,9 +10,11 @@ says that --out survives too; whatever still runs then is stopped. DATA is prepa
 preset `hymo_ablation` has at most 16,384 entries: `hymo tokenizer train FILES --out TOKENIZER --vocab-size 16384`,
 `hymo data prepare FILES --out DATA --tokenizer TOKENIZER`. --tokens 1M --seeds 1 --families C is a smoke test.
 
-A variant can be a base in its turn, here for its learning rates at another width:
+A variant can be a base in its turn, here for its learning rates at another width, which heads and inner widths follow;
+each width has a results file and a folder of its own:
 
-    python benchmarks/ablations.py ... --from winners --families rates --set model.dim=256 --results OUT/rates-h200.json
+    python benchmarks/ablations.py ... --from winners --families rates --set model.dim=256 --set model.n_heads=4 \\
+        --set model.gdn_d_inner=352 --set model.moe_inter_dim=512 --out /tmp/runs-256 --results OUT/rates-256.json
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from hymo.ablations.families import FAMILIES, family
 from hymo.ablations.report import write_report
 from hymo.ablations.results import Results
 from hymo.ablations.runner import Run, Runner, lay_out
-from hymo.ablations.variants import BASE, Comparison, build, cadence
+from hymo.ablations.variants import BASE, Comparison, build, cadence, derived
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError, nearest
 from hymo.core.load import derive_config, load_config
@@ -84,7 +86,8 @@ def main() -> int:
         begin_all=arguments.begin_all,
         discard_checkpoints=True,
         progress=lambda said: print(f"{time.strftime('%T')} {said}", flush=True),
-        preset=": ".join(filter(None, (arguments.preset, arguments.start))),
+        preset=arguments.preset,
+        start=arguments.start,
         command=shlex.join(["python", *sys.argv]),
     )
     outcome = runner.run()
@@ -104,14 +107,12 @@ Laid = list[tuple[Comparison, list[Run]]]
 
 
 def named(base: HyMoConfig, name: str) -> HyMoConfig:
-    """The configuration of the first variant of that name among all families."""
-    known: list[str] = []
-    for each in FAMILIES.values():
-        for variant in build(base, each).variants:
-            if variant.name == name:
-                return variant.config
-            known.append(variant.name)
-    raise UsageError(f"--from {name}: no family has this variant{nearest(name, known)}.")
+    """The configuration of the first variant of that name among all families; it may equal another, or the base."""
+    families = {spec.name: each for each in reversed(FAMILIES.values()) for spec in each.specs}
+    if name not in families:
+        raise UsageError(f"--from {name}: no family has this variant{nearest(name, families)}.")
+    (spec,) = (spec for spec in families[name].specs if spec.name == name)
+    return derived(base, spec)
 
 
 def laid_out(arguments: argparse.Namespace, base: HyMoConfig) -> tuple[Laid, str]:

@@ -4,7 +4,7 @@
     torchrun --standalone --nproc-per-node 2 benchmarks/train.py --data DATA --config hymo_750m --json train-x2.json
     python benchmarks/train.py --ranks 2 --data DATA --variant fsdp: --variant hsdp:training.dp_replicate=2
 
-Several `--variant NAME:field=value,field=[1, 2]` are measured one after the other, each in processes of its own:
+Several `--variant "NAME:field=value;field=value"` are measured one after the other, each in processes of its own:
 `--ranks` of them, started by torchrun. Under torchrun itself the first rank prints and writes.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +40,7 @@ def main() -> None:
     parser.add_argument("--config", default="hymo_750m")
     parser.add_argument("--data", required=True)
     parser.add_argument("--set", action="append", default=[], dest="overrides")
-    parser.add_argument("--variant", action="append", default=[], help="NAME:field=value,field=[1, 2]")
+    parser.add_argument("--variant", action="append", default=[], help="NAME:field=value;field=value")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=1, help="processes of each variant")
@@ -59,7 +58,7 @@ def main() -> None:
     rows = []
     for variant in arguments.variant:
         name, _, fields = variant.partition(":")
-        overrides = [*arguments.overrides, *filter(None, re.split(r",(?![^[]*\])", fields))]
+        overrides = [*arguments.overrides, *filter(None, map(str.strip, fields.split(";")))]
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(arguments.ranks)]
         command = [
             sys.executable,

@@ -13,7 +13,7 @@ import yaml
 from docs.tools.paths import DOCS, results
 from docs.tools.sweep import sweep_section
 from hymo.ablations.families import FAMILIES, GENERAL_LIMITS, family
-from hymo.ablations.report import clock_note, cost_table, quality_table, rival_table, setting
+from hymo.ablations.report import cost_note, cost_table, quality_table, rival_table, setting
 from hymo.ablations.summary import CONFIDENCE, Summary, summarise, target_of, tokens_to
 from hymo.ablations.variants import BASE, build
 from hymo.core.load import load_config
@@ -54,6 +54,7 @@ def family_rows(key: str, source: dict[str, Any]) -> list[dict[str, Any]]:
     if found is None:
         return []
     rows = [row for row in found["rows"] if row["preset"] == source["preset"] and row["family"] in (key, BASE)]
+    rows = [row for row in rows if not row.get("start")]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
@@ -153,7 +154,7 @@ def _measured(claim: dict[str, Any], source: dict[str, Any]) -> list[str]:
 
 def tables(summaries: Sequence[Summary], tests: dict[str, str]) -> list[str]:
     """Quality and cost of a comparison, and what its clocks tell."""
-    return [*quality_table(summaries, tests), "", *cost_table(summaries), "", clock_note(summaries)]
+    return [*quality_table(summaries, tests), "", *cost_table(summaries), "", cost_note(summaries)]
 
 
 def origin(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
@@ -246,7 +247,10 @@ def comparisons_page() -> str:
             lines += [f"{origin(part, found['environment'])} {each.limits}", ""]
     if found is None:
         return "\n".join([*lines, "Not measured yet."]) + "\n"
-    lines += sweep_section()
+    if (swept := results(source["rates"])) is not None:
+        lines += ["## rates: Learning rates, at several widths", "", *sweep_section(swept["rows"])]
+        lines += [f"{origin(swept['rows'], swept['environment'])} {family('rates').limits}", ""]
+        lines += [f"Command: [benchmarks](benchmarks.md#{source['rates']}).", ""]
     return "\n".join([*lines, "## What none of this can show", "", GENERAL_LIMITS]) + "\n"
 
 

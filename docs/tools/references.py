@@ -174,13 +174,19 @@ def benchmarks_page() -> str:
         facts = [fact for fact in facts if "None" not in fact]
         lines += [
             "",
-            f"{', '.join(facts)}, {machine.get('date')}, commit {str(machine.get('commit'))[:9]}. Command:",
+            f"{', '.join(facts)}, {machine.get('date')}, {_commits(machine.get('commit'))}. Command:",
             "",
         ]
         lines += ["```text", str(machine.get("command")), "```"]
         if machine.get("note"):
             lines += ["", str(machine["note"]).replace("docs/log.md", "[log](../log.md)").rstrip(".") + "."]
     return "\n".join(lines) + "\n"
+
+
+def _commits(found: Any) -> str:
+    """A file that grew has several."""
+    commits = [commit[:9] for commit in str(found).split(", ")]
+    return f"{'commit' if len(commits) == 1 else 'commits'} {', '.join(commits)}"
 
 
 def _kernel_table(rows: list[dict[str, Any]]) -> list[str]:

@@ -89,6 +89,10 @@ def test_the_card_lists_licences_and_what_eval_measured(finished: Path, tmp_path
     facts = Facts(licences={"books": "public domain", "code": "MIT"}, sources={"books": 1200})
     card = write_card(load_config("hymo_tiny"), read_manifest(run / "checkpoints" / "step-00000012"), 1e-6, facts)
     assert "| books | 1,200 | public domain |\n| code | not recorded | MIT |" in card
+    assert "| prediction heads | 2, stored in `hymo_mtp.safetensors`, used by HyMo alone |" in card
+    bare = derive_config(load_config("hymo_tiny"), model={"mtp_depth": 0})
+    card = write_card(bare, read_manifest(run / "checkpoints" / "step-00000012"), 1e-6, facts)
+    assert "| prediction heads | none |" in card
 
 
 def test_back_bit_for_bit(exported: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

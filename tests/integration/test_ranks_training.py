@@ -40,6 +40,11 @@ def worlds(odd: HyMoConfig) -> dict[int, list[dict[str, Any]]]:
     rounded = derive_config(odd, optimizer={"ns_dtype": "bfloat16"})
     replicated = derive_config(odd, training={"dp_replicate": 2, "reshard_after_forward": True})
     whole = derive_config(replicated, training={"reshard_after_forward": False})
+    recipe = derive_config(
+        odd,
+        model={"gdn_recurrence": "gated_delta", "mtp_depth": 0},
+        optimizer={"optimizer_partition": "normuon_all"},
+    )
     always: dict[str, Any] = {"curve": ("curve", {"config": odd}), "normuon": ("normuon_against_single", {})}
 
     def go(name: str, until: int | None = None) -> tuple[str, dict[str, Any]]:
@@ -47,7 +52,8 @@ def worlds(odd: HyMoConfig) -> dict[int, list[dict[str, Any]]]:
 
     saves = run_folder(odd).parent
     plan: list[tuple[int, list[Any]]] = [
-        (1, [(odd, {"curve": always["curve"], "rounded": ("curve", {"config": rounded}), "121": go("r121", 3)})]),
+        (1, [(odd, {"curve": always["curve"], "rounded": ("curve", {"config": rounded}), "121": go("r121", 3)}),
+            (recipe, {"recipe": ("curve", {"config": recipe})})]),
         (1, [(odd, {"straight": go("straight1"), "precise": ("precise", {"config": odd})})]),
         (4, [(odd, {**always, "42": go("r42", 4)}), (replicated, {
             "hsdp_curve": ("curve", {"config": replicated, "steps": 6}),
@@ -70,8 +76,9 @@ def worlds(odd: HyMoConfig) -> dict[int, list[dict[str, Any]]]:
             "memory": ("memory", {"config": odd, "folder": saves / "memory"}),
             "agreement": ("agreement", {}),
             "troubled": ("troubled_saves", {"folder": saves / "troubled"}),
-        }), (replicated, {"copies": ("curve", {"config": replicated, "steps": 3})})]),
-        (3, [(odd, {**always, "23": go("r23")})]),
+        }), (replicated, {"copies": ("curve", {"config": replicated, "steps": 3})}),
+            (recipe, {"recipe": ("curve", {"config": recipe})})]),
+        (3, [(odd, {**always, "23": go("r23")}), (recipe, {"recipe": ("curve", {"config": recipe})})]),
         (1, [(odd, {"121": go("r121")})]),
     ]  # fmt: skip
     found: dict[int, list[dict[str, Any]]] = {}
@@ -104,6 +111,17 @@ def test_the_curve_is_that_of_one_process(worlds: dict[int, Any], size: int) -> 
     assert many["tokens"] == one["tokens"] == tasks.STEPS * tasks.ROWS * 32
     apart = {n: np.linalg.norm(many["weights"][n] - w) / np.linalg.norm(w) for n, w in one["weights"].items()}
     print(f"{size} ranks, fp32: loss {farthest(one, many):.1e} apart, weights {max(apart.values()):.1e}")
+    assert max(apart.values()) < 1e-4, apart
+    np.testing.assert_array_equal(many["bias"], one["bias"])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_recipe_of_hymo_next_on_ranks(worlds: dict[int, Any], size: int) -> None:
+    """Experts that NorMuon updates, the delta rule, no prediction heads: curve and weights of one process."""
+    one, many = worlds[1][0]["recipe"], worlds[size][0]["recipe"]
+    for name in ("train/loss", "train/grad_norm"):
+        np.testing.assert_allclose(losses(many["records"], name), losses(one["records"], name), rtol=1e-5)
+    apart = {n: np.linalg.norm(many["weights"][n] - w) / np.linalg.norm(w) for n, w in one["weights"].items()}
     assert max(apart.values()) < 1e-4, apart
     np.testing.assert_array_equal(many["bias"], one["bias"])
 

@@ -160,6 +160,11 @@ def test_hash_ignores_where_a_run_lives_and_nothing_else() -> None:
         ({"model": {"mla_layers": [4]}}, "model.mla_layers", "below n_layers (4)"),
         ({"model": {"mla_layers": [2, 1]}}, "model.mla_layers", "ascending"),
         ({"model": {"nope_gdn_layers": [0]}}, "model.nope_gdn_layers", "MLA block"),
+        (
+            {"model": {"nope_hybrid_gdn_enabled": True, "nope_gdn_layers": []}},
+            "model.nope_hybrid_gdn_enabled",
+            "nope_gdn_layers is empty",
+        ),
         ({"model": {"n_activated_experts": 9}}, "model.n_activated_experts", "exceeds n_routed_experts (8)"),
         ({"model": {"mtp_loss_weights": [0.3]}}, "model.mtp_loss_weights", "1 weights for mtp_depth 2"),
         ({"model": {"gdn_ffn_dim": 64, "moe_placement": "all"}}, "model.gdn_ffn_dim", "moe_placement"),

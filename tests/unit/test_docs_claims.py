@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +25,7 @@ def row(family: str, variant: str, seed: int, score: float | None, **changes: An
         "tok_per_s": 483_333.0,
         "peak_gib": 12.5,
         "active_parameters": 30_811_218,
+        "stored_parameters": 67_970_130,
         "embedding_parameters": 6_291_456,
         "epochs": 1,
         "heldout_bytes": 1_006_030,
@@ -52,10 +53,15 @@ ROWS = [
 ]
 
 
+def only(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
+    """Let the pages find these rows of ablations, and no other result."""
+    found = {"environment": {"torch": "2.11.0"}, "rows": rows}
+    monkeypatch.setattr(claims, "results", lambda name: found if name == "ablations-h200" else None)
+
+
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {"environment": {"torch": "2.11.0"}, "rows": ROWS}
-    monkeypatch.setattr(claims, "results", lambda name: found if name == "ablations-h200" else None)
+    only(monkeypatch, ROWS)
 
 
 def test_without_results_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +78,7 @@ def test_a_measured_claim() -> None:
     page = claims.claim_page(0)
     assert "| dense | whether experts pay at all | 2 | 1.3600 ± " in page
     assert "| +0.0500 | **+0.0500 to +0.0500** |" in page
-    assert "| dense | 30,811,218 | 274.5 | 483,333 | 60.0 | not reached | not reached | 12.50 | " in page
+    assert "| dense | 30,811,218 | 67,970,130 | 274.5 | 483,333 | 60.0 | not reached | not reached | 12.50 | " in page
     assert "9.0000" not in page
     assert "AdamW" not in page
     assert "Not measured yet." not in page
@@ -83,7 +89,7 @@ def test_a_measured_claim() -> None:
 
 def shown(monkeypatch: pytest.MonkeyPatch, index: int, rows: list[dict[str, Any]]) -> str:
     """The line of a claim's page that says the verdict, which its list says too."""
-    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": rows})
+    only(monkeypatch, rows)
     (line,) = (line for line in claims.claim_page(index).splitlines() if " at this scale, " in line)
     assert f"| {line.split('**')[1][0].lower()}{line.split('**')[1][1:-1]} |" in claims.index_page()
     return line
@@ -145,7 +151,7 @@ def test_a_choice_and_its_confirmation_stand_apart(monkeypatch: pytest.MonkeyPat
     rows = [row("base", "base", seed, 1.3) for seed in range(5)]
     rows += [row("next", "winners", seed, 1.2 if seed < 2 else 1.25) for seed in range(5)]
     rows += [row("next", "dense transformer, no heads", seed, 1.22) for seed in range(5)]
-    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": rows})
+    only(monkeypatch, rows)
     chosen, confirmed = claims.comparisons_page().split("## next: ")[1:]
     assert "| winners | -0.0200 | " in chosen
     assert "| winners | +0.0300 | " in confirmed  # against the rival, not the base
@@ -155,7 +161,7 @@ def test_a_choice_and_its_confirmation_stand_apart(monkeypatch: pytest.MonkeyPat
 
 def test_failed_runs_alone_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = [*ROWS[:2], row("A", "every block", 0, None)]
-    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": failed})
+    only(monkeypatch, failed)
     assert "## A" not in claims.comparisons_page()
     assert "Not measured yet." in claims.claim_page(0)
 
@@ -166,7 +172,6 @@ def test_every_comparison_has_a_table() -> None:
     assert [line for line in page.splitlines() if line.startswith("## ")] == [
         "## A: Where the experts are",
         "## B: Who updates which matrix",
-        "## rates: Learning rates, at several widths",  # from a result file of its own
         "## What none of this can show",
     ]
     assert "9.0000" not in page
@@ -175,9 +180,9 @@ def test_every_comparison_has_a_table() -> None:
 
 def test_shared_devices_show_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{**each, "parallel": 8} for each in ROWS]
-    monkeypatch.setattr(claims, "results", lambda name: {"environment": {}, "rows": rows})
+    only(monkeypatch, rows)
     page = claims.claim_page(0)
-    assert "| dense | 30,811,218 | 274.5 | not reached | 12.50 | " in page
+    assert "| dense | 30,811,218 | 67,970,130 | 274.5 | not reached | 12.50 | " in page
     assert "Up to 8 runs shared a device" in page
     assert "483,333" not in page
 
@@ -198,24 +203,28 @@ def test_owners_by_cost_are_within_the_rule() -> None:
 @given(st.tuples(*[st.floats(1, 2, allow_subnormal=False)] * 3))
 def test_the_least_point_of_a_parabola(scores: tuple[float, float, float]) -> None:
     bend, slope, _ = np.polyfit([-1, 0, 1], scores, 2)
-    if bend > 1e-3:
-        assert sweep.least([*scores]) == pytest.approx(-slope / (2 * bend), abs=1e-6)
-    elif bend < -1e-3:
-        assert math.isnan(sweep.least([*scores]))
+    assume(abs(bend) > 1e-3 and abs(abs(slope) - 2 * abs(bend)) > 1e-6)
+    found = sweep.least(dict(zip((-1, 0, 1), scores, strict=True)))
+    if bend > 0 and abs(slope) < 2 * bend:
+        assert found == pytest.approx(-slope / (2 * bend), abs=1e-6)
+    else:
+        assert math.isnan(found)
 
 
-def test_rates_at_several_widths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row a width, rates in the order of their size; the least point 2 ** 0.5 where it lies halfway."""
+def test_rates_at_several_widths() -> None:
+    """A row a width, rates in the order of their size, over the seeds that all have; 2 ** 0.5 where it lies halfway."""
     rows = [
-        {**row("rates", name, 0, score), "width": width, "preset": "hymo_ablation: winners", "device": "NVIDIA H200"}
+        row("rates", name, 0, score, width=width, start="winners", stored_parameters=75_682_962)
         for width, scores in ((512, (2.0, 1.0, 1.0)), (256, (1.5, 1.0, 1.5)))
         for name, score in zip(("both halved", "base", "both doubled"), scores, strict=True)
     ]
-    monkeypatch.setattr(sweep, "results", lambda name: {"environment": {"torch": "2.11.0"}, "rows": rows})
-    section = sweep.sweep_section()
-    assert [line for line in section if line[:3] in ("| 2", "| 5")] == [
-        "| 256 | 30,811,218 | 1.5000 | 1.0000 | 1.5000 | 1.00 |",
-        "| 512 | 30,811,218 | 2.0000 | 1.0000 | 1.0000 | 1.41 |",
+    rows += [{**rows[1], "seed": 1, "bits_per_byte": 9.0}, {**rows[1], "variant": "NorMuon halved"}]
+    rows += [{**rows[0], "width": 128}, {**rows[1], "width": 128}, {**rows[2], "width": 128, "failed": "it diverged"}]
+    section = sweep.sweep_section(rows)
+    assert "Base: 'winners' of `hymo_ablation`." in section
+    assert section[-4:] == [
+        "| 128 | 30,811,218 | 75,682,962 | 1 | 2.0000 | 1.0000 |  |  |",
+        "| 256 | 30,811,218 | 75,682,962 | 1 | 1.5000 | 1.0000 | 1.5000 | 1.00 |",
+        "| 512 | 30,811,218 | 75,682,962 | 1 | 2.0000 | 1.0000 | 1.0000 | 1.41 |",
+        "",
     ]
-    monkeypatch.setattr(sweep, "results", lambda name: None)
-    assert sweep.sweep_section() == []

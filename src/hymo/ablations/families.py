@@ -383,12 +383,6 @@ _ALL = (
                 _together(_winners, _plain_attention),
                 _EXPERTS,
             ),
-            Spec(
-                "winners, experts everywhere, plain attention",
-                "the same with experts in every block",
-                _together(_winners, _every_layer, _plain_attention),
-                _EXPERTS,
-            ),
             Spec("winners, 1:1", "every second block attends", _together(_winners, _odd), _EXPERTS),
             Spec(
                 "winners, small gains too", "a gate per channel, no RoPE in GDN", _together(_winners, _SMALL), _EXPERTS

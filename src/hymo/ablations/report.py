@@ -120,7 +120,7 @@ def cost_table(summaries: Sequence[Summary]) -> list[str]:
     """Parameters, work, memory, cache, balance, tokens to the target; speed and time if runs had a device alone."""
     target = target_of(summaries)
     clock = alone(summaries)
-    columns = ["variant", "active parameters", "MFLOP per token"]
+    columns = ["variant", "active parameters", "stored", "MFLOP per token"]
     columns += ["tokens/s", "training, s", f"s to {target:.3f}"] if clock else []
     columns += [
         f"M tokens to {target:.3f}",
@@ -134,7 +134,8 @@ def cost_table(summaries: Sequence[Summary]) -> list[str]:
     for s in summaries:
         row = s.rows[0]
         balance = [each["load_balance"]["load_cv"] for each in s.rows if each.get("load_balance")]
-        cells = [s.name, f"{row['active_parameters']:,}", f"{row['flops_per_token'] / 1e6:.1f}"]
+        cells = [s.name, f"{row['active_parameters']:,}", f"{row['stored_parameters']:,}"]
+        cells += [f"{row['flops_per_token'] / 1e6:.1f}"]
         if clock:
             cells += [_number(s.mean_of("tok_per_s"), 0), _number(s.mean_of("seconds"), 1)]
             cells += [_mean_reached([time_to(each, target) for each in s.rows], 1)]
@@ -150,8 +151,12 @@ def cost_table(summaries: Sequence[Summary]) -> list[str]:
     return lines
 
 
-def clock_note(summaries: Sequence[Summary]) -> str:
-    """What the table's times count, or why it has none."""
+def cost_note(summaries: Sequence[Summary]) -> str:
+    """What the table's FLOPs and times count, or why it has no times."""
+    return f"FLOP per token leave out the recurrence and the optimizer. {_clock_note(summaries)}"
+
+
+def _clock_note(summaries: Sequence[Summary]) -> str:
     if alone(summaries):
         return "Time counts training steps, not start, validation or checkpoints."
     at_once = max(row.get("parallel", 1) for each in summaries for row in each.rows)
@@ -168,6 +173,11 @@ def _mean_reached(values: Sequence[float | None], digits: int, unit: float = 1.0
     return f"{sum(reached) / len(reached):.{digits}f}"
 
 
+def base_name(row: Row) -> str:
+    """What a row's base is called: a preset, or a variant of one."""
+    return f"'{row['start']}' of `{row['preset']}`" if row.get("start") else f"`{row['preset']}`"
+
+
 def setting(summaries: Sequence[Summary]) -> str:
     """Base, length, seeds and held-out text of a comparison, in a sentence each."""
     row = summaries[0].rows[0]
@@ -178,7 +188,7 @@ def setting(summaries: Sequence[Summary]) -> str:
     passes = "within one pass over the data" if epochs == 1 else f"in up to {epochs} passes over the data"
     body = row["active_parameters"] - row["embedding_parameters"]
     return (
-        f"Base: `{row['preset']}`, {row['active_parameters']:,} active parameters ({body:,} without the embedding). "
+        f"Base: {base_name(row)}, {row['active_parameters']:,} active parameters ({body:,} without the embedding). "
         f"{length} a run {passes}, seeds {', '.join(map(str, seeds))}; a seed gives every variant the same text in the "
         f"same order. Held out: {row['heldout_bytes'] or 0:,} bytes, the same for all."
     )
@@ -205,7 +215,7 @@ def _costs(summaries: Sequence[Summary], price: float | None) -> list[str]:
     lines = [f"The family: {len(rows)} runs, {device}, {work:.2e} FLOP."]
     if price is not None:
         lines[0] += f" At {price:g} per device-hour: {about}{hours * price / max(at_once):.2f}."
-    lines.append(clock_note(summaries))
+    lines.append(cost_note(summaries))
     kinds = {row.get("memory") for row in rows}
     if "process" in kinds:
         lines.append("Memory is what the process held at most, libraries included.")

@@ -133,6 +133,7 @@ class Runner:
         discard_checkpoints: delete a run's checkpoints once its row is written.
         progress: told of every run that begins or ends.
         preset: how rows name the base.
+        start: variant of the preset that is the base, in place of the preset itself.
         command: stands in the results' environment.
     """
 
@@ -149,6 +150,7 @@ class Runner:
         discard_checkpoints: bool = False,
         progress: Callable[[str], None] = lambda _: None,
         preset: str = "",
+        start: str | None = None,
         command: str = "",
     ) -> None:
         if parallel < 1:
@@ -158,7 +160,7 @@ class Runner:
         self.runs, self.results, self.parallel = runs, results, parallel
         self.discard, self.progress = discard_checkpoints, progress
         self._begin_all = begin_all
-        self._preset = preset or base.run.name
+        self._base = {"preset": preset or base.run.name, **({"start": start} if start else {})}
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._group = group_key(base, fingerprint)
         self._environment = _environment(command)
@@ -267,7 +269,7 @@ class Runner:
         return {
             "key": run.key,
             "group": self._group,
-            "preset": self._preset,
+            **self._base,
             "family": run.family,
             "variant": run.variant.name,
             "overrides": dict(run.variant.overrides),

@@ -74,7 +74,7 @@ def build(base: HyMoConfig, family: Family, own: Iterable[str] = ()) -> Comparis
         if spec.name == BASE or spec.name in {variant.name for variant in made} | same.keys():
             raise UsageError(f"variant {spec.name}: the name is taken. Give another one.")
         try:
-            config = _derived(base, spec)
+            config = derived(base, spec)
         except ConfigError as error:
             raise ConfigError(f"family {family.key}, variant '{spec.name}': {error}") from None
         key = config_hash(config)
@@ -151,7 +151,12 @@ def _active(config: HyMoConfig, width: str, value: int) -> int:
     return count_parameters(dataclasses.replace(config.model, **change)).active
 
 
-def _derived(base: HyMoConfig, spec: Spec) -> HyMoConfig:
+def derived(base: HyMoConfig, spec: Spec) -> HyMoConfig:
+    """The base with a variant's changes, its width matched where the variant asks for it.
+
+    Raises:
+        ConfigError: a configuration that is refused, or no width that meets the base's count.
+    """
     config = derive_config(base, **_grouped(_resolved(spec.change, base)))
     return matched(config, spec.match, count_parameters(base.model).active) if spec.match else config
 

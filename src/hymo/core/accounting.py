@@ -200,8 +200,8 @@ def attention_flops(model: ModelConfig, seq_len: int) -> int:
 def flops_per_token(model: ModelConfig, seq_len: int, mtp: bool = True) -> int:
     """FLOPs per trained token, forward and backward: 6·N_used plus three times the causal attention term.
 
-    The recurrence of the GDN blocks is left out (below 1 %), recomputation too: the figure is the one that model FLOPs
-    utilisation (MFU) is defined with.
+    The recurrence of the GDN blocks is left out (below 1 % of the flagship, more of a narrow model), recomputation and
+    the optimizer too: the figure is the one that model FLOPs utilisation (MFU) is defined with.
     """
     return 6 * used_per_token(model, training=mtp) + 3 * attention_flops(model, seq_len)
 

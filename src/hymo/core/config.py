@@ -176,6 +176,11 @@ class ModelConfig:
             "lists an MLA block; name GDN blocks",
         )
         _require(
+            bool(self.nope_gdn_layers) or not self.nope_hybrid_gdn_enabled,
+            "nope_hybrid_gdn_enabled",
+            "nope_gdn_layers is empty; name GDN blocks in it",
+        )
+        _require(
             self.n_heads % self.n_kv_groups == 0,
             "n_kv_groups",
             f"{self.n_kv_groups} does not divide n_heads ({self.n_heads})",

@@ -20,6 +20,7 @@ LORA_PARAMETERS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
 """Stacked tensors of the routed experts, which adapters take as parameters."""
 
 _UNKNOWN = "not recorded"
+_HEADS = "stored in `hymo_mtp.safetensors`, used by HyMo alone"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def write_card(config: HyMoConfig, manifest: Manifest, difference: float, facts:
         ("context", f"{model.max_seq_len:,} tokens"),
         ("vocabulary", f"{model.vocab_size:,} entries"),
         ("output head", "tied to the embedding" if model.tie_embeddings else "a matrix of its own"),
-        ("prediction heads", f"{model.mtp_depth}, stored in `hymo_mtp.safetensors`, used by HyMo alone"),
+        ("prediction heads", f"{model.mtp_depth}, {_HEADS}" if model.mtp_depth else "none"),
         ("trained on", f"{manifest.tokens:,} tokens in {manifest.step:,} steps"),
         ("configuration", f"`{manifest.config_hash}`; in full in `hymo_config.yaml`"),
         ("data", f"`{manifest.data}`" if manifest.data else _UNKNOWN),
