@@ -189,7 +189,8 @@ def _owners() -> list[str]:
 def _costs() -> list[int]:
     """Multiplications of Newton-Schulz for every matrix of the flagship."""
     config = load_config("hymo_750m")
-    partition, costs = partition_parameters(build_hymo(config, device="meta")), []
+    partition = partition_parameters(build_hymo(config, device="meta"), config.optimizer.optimizer_partition)
+    costs = []
     for name, p in partition.normuon.items():
         rows, columns = partition.blocks.get(name, (p.shape[-2],)), partition.columns.get(name, (p.shape[-1],))
         costs.append(newton_schulz_cost(p.shape, rows, columns, config.optimizer.ns_steps))

@@ -171,6 +171,17 @@ def test_the_designs_question() -> None:
     assert result.levels["none"].fits
 
 
+def test_a_plan_names_the_choices_that_its_roofline_does_not_see() -> None:
+    """Kernels of the other rule, and Newton-Schulz for the experts, are in no measured row."""
+    speed = plan(derive_config(FLAGSHIP, model={"gdn_recurrence": "gated_delta"}), "h200").throughput
+    assert speed is not None
+    assert speed.basis.endswith("; not measured: gated_delta")
+    speed = plan(load_config("hymo_next"), "h200").throughput
+    assert speed is not None
+    assert speed.basis.endswith("; not measured: hymo_next, gated_delta, normuon_all")
+    assert "not measured" not in plan(derive_config(FLAGSHIP, training={"dp_size": 1}), "h200").throughput.basis
+
+
 def test_advice_is_the_fastest_micro_batch_that_fits() -> None:
     config = derive_config(FLAGSHIP, training={"micro_batch_size": 1, "grad_accum_steps": 128, "dp_size": 1})
     result = plan(config, "h200")

@@ -10,13 +10,14 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hymo.core.accounting import cache_bytes, count_parameters, flops_per_token, state_bytes, used_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import UsageError
 from hymo.core.hardware import DEVICES, GIB, Device, device
-from hymo.core.load import derive_config
+from hymo.core.load import derive_config, load_config
 from hymo.core.measured import MEASURED
 from hymo.core.memory import (
     LEVELS,
@@ -305,12 +306,23 @@ def _speed(config: HyMoConfig, target: Device, gpus: int, micro_batch: int, leve
     return config.training.tokens_per_step / step_seconds(work, target)
 
 
+def _choices(config: HyMoConfig) -> tuple[str, str]:
+    """What a roofline of products does not see: the recurrence's kernel, and which matrices are orthogonalised."""
+    return config.model.gdn_recurrence, config.optimizer.optimizer_partition
+
+
+@cache
+def _measured_choices() -> frozenset[str]:
+    return frozenset(choice for name in MEASURED.presets for choice in _choices(load_config(name)))
+
+
 def _basis(config: HyMoConfig, target: Device, gpus: int) -> str:
     """How far the figure is from what was measured."""
     there = f"roofline, efficiencies of {' and '.join(MEASURED.presets)} on one {MEASURED.device}"
     elsewhere = [target.key] if target.key != MEASURED.device else []
     elsewhere += [f"{gpus} ranks"] if gpus > 1 else []
     elsewhere += [config.run.name] if config.run.name not in MEASURED.presets else []
+    elsewhere += [choice for choice in _choices(config) if choice not in _measured_choices()]
     return f"{there}; not measured: {', '.join(elsewhere)}" if elsewhere else there
 
 
