@@ -32,7 +32,7 @@ from hymo.ablations.results import Results
 from hymo.ablations.runner import Run, Runner, lay_out
 from hymo.ablations.variants import BASE, Comparison, build, cadence, derived
 from hymo.core.config import HyMoConfig
-from hymo.core.errors import UsageError, nearest
+from hymo.core.errors import HymoError, UsageError, nearest
 from hymo.core.load import derive_config, load_config
 from hymo.core.quantity import read_count
 
@@ -43,7 +43,7 @@ ORDER = ("E", "baselines", "I", "C", "B", "A", "next", "D", "F", "G", "H")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--tokenizer", help="tokenizer.json or its folder; bytes unless given")
+    parser.add_argument("--tokenizer", help="tokenizer.json or its folder; the preset's unless given")
     parser.add_argument("--preset", default="hymo_ablation")
     parser.add_argument("--families", nargs="+", default=ORDER)
     parser.add_argument(
@@ -57,15 +57,17 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--begin-all", action="store_true", help="begin what the same command will go on with later")
     parser.add_argument("--out", type=Path, default=Path("ablations"), help="run folders and reports")
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/ablations-h200.json"))
+    parser.add_argument("--results", type=Path, help="file that takes the rows; OUT/results.json unless given")
     parser.add_argument("--go-on-from", type=Path, help="rows of earlier days, where --results does not exist yet")
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     parser.add_argument("--plan", action="store_true", help="run nothing; say what is left and how long it takes")
     arguments = parser.parse_args()
+    if arguments.seeds < 1 or arguments.first_seed < 0:
+        raise UsageError(f"--seeds {arguments.seeds} --first-seed {arguments.first_seed}: at least one, none below 0.")
+    arguments.results = arguments.results or arguments.out / "results.json"
+    if arguments.go_on_from and not arguments.go_on_from.exists():
+        raise UsageError(f"--go-on-from {arguments.go_on_from}: no such file.")
     overrides = [*arguments.overrides, *([f"run.tokenizer={arguments.tokenizer}"] if arguments.tokenizer else [])]
-    if arguments.go_on_from and arguments.go_on_from.exists() and not arguments.results.exists():
-        arguments.results.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(arguments.go_on_from, arguments.results)
     base = load_config(arguments.preset, overrides)
     if arguments.tokens:
         base = derive_config(base, scheduler={"total_tokens": read_count(arguments.tokens, "--tokens")})
@@ -75,6 +77,9 @@ def main() -> int:
     if arguments.plan:
         return plan(arguments, base)
     laid, data = laid_out(arguments, base)
+    if arguments.go_on_from and not arguments.results.exists():
+        arguments.results.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(arguments.go_on_from, arguments.results)
     kept = Results(arguments.results)
     runner = Runner(
         base,
@@ -143,7 +148,8 @@ def together(laid: Laid) -> list[Run]:
 def plan(arguments: argparse.Namespace, base: HyMoConfig) -> int:
     """Print every family's runs that are left, with the time that they take one after the other where that is known."""
     laid, data = laid_out(arguments, base)
-    kept = Results(arguments.results)
+    earlier = arguments.go_on_from if arguments.go_on_from and not arguments.results.exists() else arguments.results
+    kept = Results(earlier)
     runs = together(laid)
     runner = Runner(base, runs, data, kept, parallel=arguments.parallel)
     total = 0.0
@@ -162,4 +168,9 @@ def plan(arguments: argparse.Namespace, base: HyMoConfig) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        code = main()
+    except HymoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 2 if isinstance(error, UsageError) else 1
+    raise SystemExit(code)

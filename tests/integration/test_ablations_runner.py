@@ -23,7 +23,7 @@ from hymo.ablations import summary as comparing
 from hymo.ablations.families import FAMILIES, family
 from hymo.ablations.job import heads_gradient
 from hymo.ablations.report import markdown, write_report
-from hymo.ablations.results import Results, measured
+from hymo.ablations.results import ORIGIN, OTHERS, Results, measured
 from hymo.ablations.runner import Runner, lay_out, visible_gpus
 from hymo.ablations.variants import build, cadence
 from hymo.cli.app import main
@@ -258,9 +258,25 @@ def test_a_signal_lets_running_variants_save(done: Path, base: Path, tmp_path: P
     assert figures(tmp_path)["wide", 0] == figures(done)["wide", 0]
 
 
+def test_a_signal_to_the_whole_group_is_no_failure(base: Path, tmp_path: Path) -> None:
+    """What `timeout` and schedulers send ends the fork server first; runs that it began still count as stopped."""
+    command = [sys.executable, "-m", "hymo", "ablate", "custom", "--preset", base, *SETTINGS, "--seeds", "1"]
+    command += ["--set", "scheduler.total_steps=4000", "--set", "training.max_epochs=9999", "--out", tmp_path]
+    with child(command, start_new_session=True, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        said = [next(line for line in process.stderr if line.startswith("begins"))]
+        os.killpg(process.pid, signal.SIGTERM)
+        said += process.stderr
+        assert process.wait(60) == 143, said
+    assert not [line for line in said if line.startswith("failed")]
+    assert said[-1].startswith("3 of 3 runs are left"), said
+    assert Results(tmp_path / "results.json").rows == {}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["E", "--price", "-1"], "--price -1: must not be below 0"),
         (["X"], "X: unknown family"),
         (["E", "--tokens", "many"], "--tokens many: must be a whole number"),
         (["E", "--seeds", "0"], "give at least one seed"),
@@ -279,6 +295,59 @@ def test_wrong_requests(
     assert main(["ablate", *words, *preset, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.parametrize(("option", "place"), [("--out", "out"), ("--results", "r.json")])
+def test_a_place_that_cannot_be_written_is_told_before_any_run(
+    option: str, place: str, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    words = ["ablate", "custom", "--preset", str(base), *SETTINGS]
+    words += [] if option == "--out" else ["--out", str(tmp_path / "o")]
+    assert main([*words, option, str(tmp_path / "file" / place)]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be written" in said
+    assert f"Choose another {'folder with --out' if option == '--out' else 'place with --results'}" in said
+    assert "begins" not in said
+
+
+def test_two_comparisons_fill_one_results_file(done: Path, tmp_path: Path) -> None:
+    """Each has read the file before the other wrote; rows of another machine say so, and reports name both."""
+    first, second = (Results(tmp_path / "r.json") for _ in range(2))
+    here, there = (
+        {"device": d, "torch": "2.13.0", "command": f"hymo on {d}", "note": d} for d in ("cpu", "NVIDIA H200")
+    )
+    given = list(rows(done).values())
+    first.add(given[0], here)
+    second.add({**given[1], "failed": "it diverged"}, there)
+    first.add(given[2], here)
+    second.add(given[1], there)
+    found = Results(tmp_path / "r.json")
+    assert {key: row.get(ORIGIN) for key, row in found.rows.items()} == {
+        given[0]["key"]: None,
+        given[1]["key"]: 1,
+        given[2]["key"]: None,
+    }
+    assert not any(row.get("failed") for row in found.rows.values())
+    assert (found.environment["note"], found.environment[OTHERS][0]["note"]) == ("cpu", "NVIDIA H200")
+    page = markdown(family("E"), list(found.rows.values()), found.environment)
+    assert "cpu, torch 2.13.0 and NVIDIA H200, torch 2.13.0, " in page
+    assert "hymo on cpu\nhymo on NVIDIA H200\n" in page
+    page = markdown(family("E"), [found.rows[given[1]["key"]]], found.environment)
+    assert "NVIDIA H200, torch 2.13.0, " in page
+    assert "hymo on cpu" not in page
+
+
+def test_a_report_on_other_seeds_does_not_replace_the_first(done: Path, tmp_path: Path) -> None:
+    every = list(rows(done).values())
+    for part in (every, [row for row in every if row["seed"] == 1]):
+        write_report(family("E"), part, {}, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "E-from-seed-1.md",
+        "E-from-seed-1.png",
+        "E.md",
+        "E.png",
+    ]
 
 
 def test_a_file_that_is_no_results(tmp_path: Path) -> None:
@@ -349,12 +418,24 @@ def test_the_plan_of_a_gpu_session(
     assert [line for line in said if line[0] == " "] == [
         f"    {name}, seed {n}" for name in ("base", "both halved") for n in (0, 1)
     ]
-    monkeypatch.setattr(sys, "argv", [*map(str, (script, *shared)), "--from", "no head", "--plan"])
-    with pytest.raises(UsageError, match=r"--from no head: no family has this variant \(did you mean 'no heads'\?\)"):
-        runpy.run_path(str(script), run_name="__main__")
-    monkeypatch.setattr(sys, "argv", [*map(str, (script, *shared)), "--families", "C", "--variants", "heads", "--plan"])
-    with pytest.raises(UsageError, match=r"none of the families has heads. They have: 1 head, 2 heads, base, no heads"):
-        runpy.run_path(str(script), run_name="__main__")
+    said = session("--plan", "--families", "rates", "--from", "2 heads", "--variants", "base")
+    assert said[0].startswith("base: 2 of 2 runs done")  # a variant that is the base itself
+    for words, message in (
+        (["--from", "no head"], "--from no head: no family has this variant (did you mean 'no heads'?)."),
+        (
+            ["--families", "C", "--variants", "heads"],
+            "none of the families has heads. They have: 1 head, 2 heads, base,",
+        ),
+        (["--seeds", "0"], "--seeds 0 --first-seed 0: at least one, none below 0."),
+        (["--go-on-from", "nowhere.json"], "--go-on-from nowhere.json: no such file."),
+        (["--families", "Q"], "Q: unknown family"),
+        (["--preset", "hymo_tny"], "did you mean 'hymo_tiny'"),
+    ):
+        monkeypatch.setattr(sys, "argv", [*map(str, (script, *shared, *words)), "--plan"])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err
 
 
 def test_the_gpus_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from hymo.core.load import derive_config, load_config
 from hymo.data import ByteTokenizer, open_split
 from hymo.inference import Engine, Generation, Sampling
 from hymo.inference.request import Drafts
+from hymo.inference.serving.app import Settings, create_app
 from hymo.models import DecodeState, HyMo, build_hymo
 from inference_helpers import drafter, slow_generation
 
@@ -157,8 +158,15 @@ def test_a_rejected_draft_leaves_no_trace(model: HyMo, keep: int) -> None:
 
 def test_a_model_without_heads_cannot_draft() -> None:
     model = build_hymo(derive_config(load_config("hymo_tiny"), model={"mtp_depth": 0}))
-    with pytest.raises(UsageError, match="no prediction heads"):
-        Engine(model, TOKENIZER).generate("a", 4, speculative=True)
+    engine = Engine(model, TOKENIZER)
+    for refused in (
+        lambda: engine.generate("a", 4, speculative=True),
+        engine.new_speculation,
+        lambda: create_app(engine, Settings(model="bare", speculative=True)),
+    ):
+        with pytest.raises(UsageError, match="no prediction heads"):
+            refused()
+    create_app(engine, Settings(model="bare"))  # "auto" is as far as drafts pay: none
 
 
 def test_the_command_tells_tokens_per_pass(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -212,7 +212,8 @@ def test_recomputation_takes_time() -> None:
 
 def test_uneven_division_and_long_context_warn() -> None:
     warnings = plan(FLAGSHIP, gpus=3, context=32_768).warnings
-    assert any("do not divide" in w for w in warnings)
+    (refused,) = (w for w in warnings if "do not divide" in w)
+    assert "training refuses that" in refused
     assert any("beyond model.max_seq_len" in w for w in warnings)
 
 

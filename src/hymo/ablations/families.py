@@ -97,7 +97,7 @@ def _every_layer(base: HyMoConfig) -> Changes:
 def _dense_transformer(base: HyMoConfig) -> Changes:
     """Softmax attention as commonly built: all layers, full rotation, whole keys and values, heads of dim / n_heads."""
     m = base.model
-    head = m.dim // m.n_heads
+    head = m.dim // m.n_heads // 2 * 2  # dimensions rotate in pairs
     return {
         "model.mla_layers": tuple(range(m.n_layers)),
         "model.mla_latent": False,
@@ -140,7 +140,7 @@ def _together(*changes: Change, heads: bool = False) -> Callable[[HyMoConfig], C
     """Several changes at once, later ones over earlier ones; prediction heads go unless `heads`."""
 
     def change(base: HyMoConfig) -> Changes:
-        found: dict[str, Any] = {} if heads else {"model.mtp_depth": 0}
+        found: dict[str, Any] = {"model.mtp_depth": (base.model.mtp_depth or 2) if heads else 0}
         for each in changes:
             found |= each(base) if callable(each) else each
         return found

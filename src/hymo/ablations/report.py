@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hymo.ablations.families import GENERAL_LIMITS, Family
-from hymo.ablations.results import Row
+from hymo.ablations.results import Row, environments
 from hymo.ablations.summary import CONFIDENCE, Summary, alone, summarise, target_of, time_to, tokens_to
 from hymo.ablations.variants import BASE
 from hymo.core.errors import UsageError
@@ -27,7 +27,7 @@ def write_report(
     same: Mapping[str, str] | None = None,
     price: float | None = None,
 ) -> tuple[Path, Path]:
-    """Write `FAMILY.md` and `FAMILY.png` into a folder.
+    """Write `FAMILY.md` and `FAMILY.png` into a folder; with the first seed in the name where that is not 0.
 
     Args:
         family: what was compared.
@@ -46,7 +46,9 @@ def write_report(
         raise UsageError(f"{folder}: no finished run to report on. Repeat the command without a limit on its time.")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    page, picture = folder / f"{family.key}.md", folder / f"{family.key}.png"
+    first = min(row["seed"] for row in rows)
+    stem = f"{family.key}-from-seed-{first}" if first else family.key
+    page, picture = folder / f"{stem}.md", folder / f"{stem}.png"
     write_bytes(picture, draw(summaries))
     write_text(page, markdown(family, rows, environment, picture.name, tests, same, price))
     return page, picture
@@ -232,9 +234,13 @@ def _origin(rows: Sequence[Row], environment: Mapping[str, Any]) -> list[str]:
     commits = sorted({str(row.get("commit"))[:9] for row in rows if row.get("commit")})
     dates = sorted({str(row.get("date"))[:10] for row in rows if row.get("date")})
     days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    device, torch = environment.get("device"), environment.get("torch")
-    line = f"{device}, torch {torch}, {days}, commit {', '.join(commits) or 'unknown'}."
-    lines = [line, "", "```text", str(environment.get("command")), "```"]
+    used = environments(environment, rows)
+    machines = " and ".join(dict.fromkeys(f"{each.get('device')}, torch {each.get('torch')}" for each in used))
+    line = f"{machines}, {days}, commit {', '.join(commits) or 'unknown'}."
+    commands = dict.fromkeys(str(each.get("command")) for each in used)
+    lines = [line, "", "```text", *commands, "```"]
+    if len(used) > 1:
+        lines.insert(1, "Rows come from several machines or versions: compare them with care.")
     if len(commits) > 1:
         lines.insert(1, "Rows come from several commits: compare them only if nothing between touched a result.")
     return lines

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,12 @@ from hymo.core.load import config_hash, derive_config
 from hymo.training.metrics import read_metrics
 
 Row = dict[str, Any]
+OTHERS = "others"
+"""Key of a file's environment: those of later rows that were measured elsewhere."""
+ORIGIN = "origin"
+"""Key of a row that was measured in one of the others: its number there, from 1."""
+_PLACE = ("device", "torch", "triton")
+"""What makes two environments one."""
 FACTS = "ablation.json"
 """File of a run folder with what its process measured of itself."""
 
@@ -32,8 +40,14 @@ def group_key(base: HyMoConfig, data: str) -> str:
     return row_key(derive_config(base, training={"seed": 0}), data)
 
 
+def environments(environment: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Where rows were measured: those of a file's environments that they name, in the order of the file."""
+    every = [dict(environment), *environment.get(OTHERS, [])]
+    return [every[n] for n in sorted({row.get(ORIGIN, 0) for row in rows}) if n < len(every)]
+
+
 class Results:
-    """A results file.
+    """A results file, which several processes may fill at once.
 
     Args:
         path: where it lies, or will lie.
@@ -46,29 +60,74 @@ class Results:
         self.path = path
         self.environment: dict[str, Any] = {}
         self.rows: dict[str, Row] = {}
-        if not path.exists():
+        self._read()
+
+    def _read(self) -> None:
+        """Take in what lies there; a run that ended well here stays."""
+        if not self.path.exists():
             return
         try:
-            there = json.loads(path.read_text(encoding="utf-8"))
-            self.environment = dict(there["environment"])
-            self.rows = {row["key"]: row for row in there["rows"]}
+            there = json.loads(self.path.read_text(encoding="utf-8"))
+            environment, rows = dict(there["environment"]), {row["key"]: row for row in there["rows"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path}: is no results file of ablations ({type(error).__name__}: {error}). Move it, or "
-                "choose another --out."
+                f"{self.path}: is no results file of ablations ({type(error).__name__}: {error}). Move it, or "
+                "choose another file with --results."
             ) from None
+        kept = {
+            key: row for key, row in self.rows.items() if not row.get("failed") and rows.get(key, row).get("failed")
+        }
+        self.environment, self.rows = environment, rows | kept
 
     def finished(self, key: str) -> Row | None:
         """The row of a run that ended well, or None."""
         row = self.rows.get(key)
         return None if row is None or row.get("failed") else row
 
+    def claim(self) -> None:
+        """Make sure, before a run begins, that its row can be written.
+
+        Raises:
+            UsageError, StorageError: they cannot.
+        """
+        with self._alone():
+            self._read()
+            self._write()
+
     def add(self, row: Row, environment: Mapping[str, Any]) -> None:
-        """Put a row in the place of the one with its key, and write the file as a whole."""
-        self.rows[row["key"]] = row
-        self.environment = dict(environment)
-        with writing(self.path):
+        """Put a row in the place of the one with its key, beside what others have written there meanwhile."""
+        with self._alone():
+            self._read()
+            self.rows[row["key"]] = {**row, **self._origin(environment)}
+            self._write()
+
+    def _origin(self, environment: Mapping[str, Any]) -> Row:
+        """What a row says of where it was measured: nothing for the file's first environment, else a number."""
+        first = {k: v for k, v in self.environment.items() if k != OTHERS}
+        others: list[dict[str, Any]] = list(self.environment.get(OTHERS, []))
+        every = [first, *others]
+        same = (n for n, each in enumerate(every) if not each or all(each.get(k) == environment.get(k) for k in _PLACE))
+        number = next(same, len(every))
+        if number == len(every):
+            every.append({})
+        every[number] = {**every[number], **environment}
+        self.environment = every[0] | ({OTHERS: every[1:]} if every[1:] else {})
+        return {ORIGIN: number} if number else {}
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the file's folder, which needs no lock file to be left there."""
+        with writing(self.path, "Choose another place with --results, or change its permissions."):
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some shared file systems have no locks
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    def _write(self) -> None:
         rows = ",\n  ".join(json.dumps(each, allow_nan=False) for each in self.rows.values())
         head = json.dumps(self.environment, indent=1).replace("\n", "\n ")
         write_text(self.path, f'{{\n "environment": {head},\n "rows": [\n  {rows}\n ]\n}}\n')

@@ -27,11 +27,14 @@ from hymo.ablations.results import Results, Row, describe, group_key, measured, 
 from hymo.ablations.variants import BASE, Comparison, Variant
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError
+from hymo.core.files import writing
 from hymo.core.load import CHECKPOINTS, config_hash, derive_config
 from hymo.core.version import commit
 
 RUNS = "runs"
 _POLL_SECONDS = 0.2
+_SERVER_GONE = 255
+"""Exit code of a run whose fork server has ended, which a signal to the whole process group does first."""
 _MARGIN = 1.15
 """A run is expected to take so much longer than the finished ones by their FLOPs."""
 
@@ -202,7 +205,7 @@ class Runner:
                 for process in [each for each in running if not each.is_alive()]:
                     process.join()
                     run, _, complaint = running.pop(process)
-                    self._ended(outcome, process, run, complaint, asked=ending)
+                    self._ended(outcome, process, run, complaint, asked=ending or bool(stop()))
         outcome.rows = [named for run in self.runs if (named := self.finished(run)) is not None]
         outcome.exit_code = stop.exit_code or int(bool(outcome.failed))
         return outcome
@@ -223,6 +226,9 @@ class Runner:
 
         from hymo.ablations.job import work
 
+        self.results.claim()
+        with writing(run.folder.parent, "Choose another folder with --out, or change its permissions."):
+            run.folder.parent.mkdir(parents=True, exist_ok=True)
         cuda = gpu is not None
         # A server that has imported torch forks runs at once; a CUDA context must not be forked.
         context: SpawnContext | ForkServerContext
@@ -256,7 +262,7 @@ class Runner:
             self.progress(
                 f"done: {run.label}: {row['bits_per_byte']:.4f} bits per byte, {row['seconds']:.0f} s of training"
             )
-        elif process.exitcode in (130, 143) or (asked and process.exitcode == -signal.SIGTERM):
+        elif process.exitcode in (130, 143) or (asked and process.exitcode in (-signal.SIGTERM, _SERVER_GONE)):
             outcome.left.append(run.label)
             self.progress(f"stopped: {run.label}; the same command goes on from its checkpoint")
         else:

@@ -61,6 +61,7 @@ def ablate(
     from hymo.ablations.families import family as named
     from hymo.ablations.variants import build, cadence
     from hymo.core.errors import UsageError
+    from hymo.core.files import writing
     from hymo.core.load import derive_config, load_config
     from hymo.core.quantity import read_count
 
@@ -68,6 +69,8 @@ def ablate(
         raise UsageError("ablate needs the package scipy: pip install 'hymo[ablate]'")
     if seeds < 1 or first_seed < 0:
         raise UsageError(f"--seeds {seeds} --first-seed {first_seed}: give at least one seed, none below 0.")
+    if price is not None and price < 0:
+        raise UsageError(f"--price {price:g}: must not be below 0.")
     table = named(family)
     base = load_config(preset, overrides)
     if tokens is not None:
@@ -88,6 +91,8 @@ def ablate(
             raise UsageError(f"{preset} reads tokens: give text prepared with its tokenizer, --data DIR.")
         data = _packaged(folder / "data")
     source = str(data) if data is not None else str(base.run.data)
+    with writing(folder, "Choose another folder with --out, or change its permissions."):
+        folder.mkdir(parents=True, exist_ok=True)
     with claimed(folder, "Wait for it, or give another folder with --out."):
         kept = Results(folder / "results.json" if results is None else results)
         runs, fingerprint = lay_out(comparison, range(first_seed, first_seed + seeds), source, folder)

@@ -114,7 +114,7 @@ def derive_config(base: HyMoConfig, **changes: Mapping[str, Any]) -> HyMoConfig:
     Raises:
         ConfigError: an unknown group or field, or a combination that does not fit.
     """
-    source = "derive_config"
+    source = "configuration"
     for group, values in changes.items():
         if not isinstance(values, Mapping):
             raise ConfigError(f"{source}: '{group}' must be a mapping of its fields, not {values!r}.")
@@ -267,6 +267,10 @@ _FOLLOWED = {
 """Fields without a default that `_follow_model` reads."""
 
 
+_LOSS_WEIGHTS = (0.3, 0.1)
+"""Of the first heads, where a model had none."""
+
+
 def _follow_model(model: dict[str, Any], before: dict[str, Any], changed: dict[str, Any]) -> None:
     """Recompute the dependent fields of a model whose inputs changed. Every field has its own type and range."""
     if "dim" in changed:
@@ -292,7 +296,8 @@ def _follow_model(model: dict[str, Any], before: dict[str, Any], changed: dict[s
         model["nope_gdn_layers"] = [i for i in kept if i < model["n_layers"]]
     if "mtp_depth" in changed and "mtp_loss_weights" not in changed:
         weights, depth = list(before["mtp_loss_weights"]), model["mtp_depth"]
-        model["mtp_loss_weights"] = (weights + (weights[-1:] or [0.1]) * depth)[:depth]
+        weights = weights or list(_LOSS_WEIGHTS)
+        model["mtp_loss_weights"] = (weights + weights[-1:] * depth)[:depth]
 
 
 def _build(tree: Tree, source: str, where: dict[tuple[str, ...], str]) -> HyMoConfig:

@@ -374,7 +374,9 @@ def _warnings(
     if training.sequences_per_step % (training.micro_batch_size * gpus):
         found.append(
             f"{training.sequences_per_step} sequences per step do not divide into micro-batches of "
-            f"{training.micro_batch_size} on {gpus} devices: the last forward pass would be short."
+            f"{training.micro_batch_size} on {gpus} devices: training refuses that. Take devices that divide the "
+            f"{training.sequences_per_step // training.micro_batch_size} forward passes of a step, or lower "
+            "training.micro_batch_size and raise grad_accum_steps by the same factor."
         )
     if target is not None and throughput is None:
         reason = "its bf16 peak is unknown" if target.peak is None else "the peak is for bf16, the run computes in fp32"

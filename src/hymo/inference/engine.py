@@ -16,7 +16,7 @@ from hymo.inference.choice import Job
 from hymo.inference.drafting import Costs, Speculation
 from hymo.inference.packaged import checkpoint_path
 from hymo.inference.recorded import Recorders
-from hymo.inference.request import Chunk, Drafts, Generation, Request
+from hymo.inference.request import Chunk, Drafts, Generation, Request, require_heads
 from hymo.inference.sampling import Sampling
 from hymo.inference.scheduler import Scheduler
 from hymo.models import HyMo
@@ -127,8 +127,7 @@ class Engine:
     def new_speculation(self) -> Speculation:
         """Empty counters, to add up those of several texts."""
         depth = self.model.config.mtp_depth
-        if depth == 0:
-            raise UsageError("speculative: the model has no prediction heads (mtp_depth 0). Generate without drafts.")
+        require_heads(depth)
         return Speculation([0] * depth, [0] * depth)
 
     def generate(

@@ -65,10 +65,20 @@ class Request:
         wrong = next((token for token in self.prompt if not 0 <= token < vocab_size), None)
         if wrong is not None:
             raise UsageError(f"prompt: token {wrong} is not in the vocabulary (0..{vocab_size - 1}).")
-        if self.speculative and heads == 0:
-            raise UsageError("speculative: the model has no prediction heads (mtp_depth 0). Generate without drafts.")
+        if self.speculative:
+            require_heads(heads)
         if self.speculative not in ("auto", True, False) and not 0 <= int(self.speculative) <= heads:
             raise UsageError(f"speculative: must lie in 0..{heads}, the number of heads, not {self.speculative}.")
+
+
+def require_heads(heads: int) -> None:
+    """Refuse drafts from a model that has nothing to draft with.
+
+    Raises:
+        UsageError: no heads.
+    """
+    if heads == 0:
+        raise UsageError("speculative: the model has no prediction heads (mtp_depth 0). Generate without drafts.")
 
 
 @dataclass(frozen=True)

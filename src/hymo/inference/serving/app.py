@@ -26,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 from hymo.core.errors import HymoError
 from hymo.core.version import VERSION
 from hymo.inference.engine import Engine
+from hymo.inference.request import require_heads
 from hymo.inference.serving.answers import Answer
 from hymo.inference.serving.metrics import Metrics
 from hymo.inference.serving.protocol import (
@@ -78,7 +79,12 @@ def create_app(engine: Engine, settings: Settings, report: Callable[[str], None]
         engine: what generates.
         settings: see there.
         report: takes a line for the log.
+
+    Raises:
+        UsageError: drafts for every request, from a model without prediction heads.
     """
+    if settings.speculative is True:
+        require_heads(engine.model.config.mtp_depth)
     server = _Server(engine, settings, report)
     routes = [
         Route("/", server.playground),
