@@ -252,10 +252,10 @@ class ShardReader:
             kind = "truncated" if size < position else "longer than its header says"
             raise self._refuse(f"{kind}: {size:,} bytes, expected {position:,}")
         if tokenizer is not None and tokenizer.fingerprint() != self.header["tokenizer"]:
-            raise self._refuse(
-                f"foreign tokenizer: written with {self.header['tokenizer'][:12]}…, "
-                f"this run uses '{tokenizer.name}' {tokenizer.fingerprint()[:12]}…. Name the set's own, in a run with "
-                "--set run.tokenizer=PATH"
+            raise DataError(
+                f"{self.path}: foreign tokenizer: written with {self.header['tokenizer'][:12]}…, this run uses "
+                f"'{tokenizer.name}' {tokenizer.fingerprint()[:12]}…. Name the set's own, in a run with --set "
+                "run.tokenizer=PATH, or prepare the text again with the run's."
             )
         # One mapping for all sections, since each holds a file descriptor; a plain view, since slicing np.memmap itself
         # costs a Python call each time.

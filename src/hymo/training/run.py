@@ -273,8 +273,8 @@ def _check_extension(folder: Path, there: HyMoConfig, config: HyMoConfig, extend
             field, old, new = next(each for each in _lengths(there, config) if each[1] != each[2])
             difference = f"{field} {'null' if old is None else old} instead of {'null' if new is None else new}"
         raise UsageError(
-            f"{folder}: holds the same run with {difference}. Change that with --resume {folder} --set {field}=N, or "
-            "choose another name with --set run.name=NAME."
+            f"{folder}: holds the same run with {difference}. Change that with --resume {folder} --set {field}=N, if "
+            "it has a checkpoint of the stable phase, or choose another name with --set run.name=NAME."
         )
     if config.total_steps < there.total_steps:
         raise UsageError(
