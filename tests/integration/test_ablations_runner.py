@@ -338,6 +338,33 @@ def test_two_comparisons_fill_one_results_file(done: Path, tmp_path: Path) -> No
     assert "hymo on cpu" not in page
 
 
+def test_the_rivals_differences_are_told_too(
+    base: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of the base, the rival and a winner, as if they had run: the base's curve with other scores."""
+    config = load_config(base)
+    config = derive_config(config, training=cadence(config))
+    runs, _ = lay_out(build(config, family("next")), (0, 1), str(config.run.data), tmp_path)
+    scores = {"base": (3.0, 3.1), "dense transformer, no heads": (2.8, 2.8), "winners": (2.6, 2.7)}
+    kept = Results(tmp_path / "results.json")
+    for run in runs:
+        if run.variant.name in scores:
+            seed = run.config.training.seed
+            named = {"key": run.key, "family": run.family, "variant": run.variant.name, "seed": seed}
+            known = rows(done)["base", seed] | named | {"bits_per_byte": scores[run.variant.name][seed]}
+            kept.add(known, {"device": "cpu"})
+    words = ["ablate", "next", "--preset", str(base), "--seeds", "2", "--minutes", "0.0001", "--out", str(tmp_path)]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rival"]["name"] == "dense transformer, no heads"
+    (winners,) = found["rival"]["variants"]
+    assert winners["variant"] == "winners"
+    assert winners["difference"] == pytest.approx(-0.15)
+    assert next(v for v in found["variants"] if v["variant"] == "winners")["difference"] == pytest.approx(-0.4)
+    assert main(words) == 0
+    assert "against 'dense transformer, no heads'" in capsys.readouterr().out
+
+
 def test_a_report_on_other_seeds_does_not_replace_the_first(done: Path, tmp_path: Path) -> None:
     every = list(rows(done).values())
     for part in (every, [row for row in every if row["seed"] == 1]):

@@ -106,13 +106,19 @@ def quality_table(summaries: Sequence[Summary], tests: Mapping[str, str] | None 
     return lines
 
 
+def against_rival(family: Family, rows: Sequence[Row]) -> list[Summary]:
+    """The variants with their differences to the family's rival; none where it has no rival that has run."""
+    summaries = [s for s in summarise(rows, family.rival) if s.name != BASE] if family.rival else []
+    return summaries[1:] if summaries and summaries[0].name == family.rival else []
+
+
 def rival_table(family: Family, rows: Sequence[Row]) -> list[str]:
     """Differences to the family's rival, where it has one that has run; else nothing."""
-    summaries = [s for s in summarise(rows, family.rival) if s.name != BASE] if family.rival else []
-    if len(summaries) < 2 or summaries[0].name != family.rival:
+    summaries = against_rival(family, rows)
+    if not summaries:
         return []
     lines = [f"| variant | minus '{family.rival}' | paired t ({_PERCENT}) | pooled ({_PERCENT}) |", "|---|---|---|---|"]
-    for s in summaries[1:]:
+    for s in summaries:
         difference = "" if s.difference is None else f"{s.difference:+.4f}"
         lines.append(f"| {s.name} | {difference} | {_signed(s.paired)} | {_signed(s.pooled)} |")
     return [*lines, ""]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from hymo.cli.options import Json, Overrides
 from hymo.cli.output import log, print_json, print_table
+
+if TYPE_CHECKING:
+    from hymo.ablations.summary import Summary
 
 
 def ablate(
@@ -80,7 +83,7 @@ def ablate(
     comparison = build(base, table, variant)
     folder = Path("ablations") / Path(preset).stem if out is None else out
 
-    from hymo.ablations.report import write_report
+    from hymo.ablations.report import against_rival, write_report
     from hymo.ablations.results import Results
     from hymo.ablations.runner import Runner, lay_out
     from hymo.ablations.summary import summarise
@@ -119,12 +122,14 @@ def ablate(
             page, picture = write_report(
                 table, rows, kept.environment, folder, comparison.tests, comparison.same, price
             )
+    beside = against_rival(table, rows)
     if json:
         shown = [
             {"variant": s.name, "seeds": s.seeds, "bits_per_byte": s.bits_per_byte, "mean": s.mean}
-            | {"interval": s.interval, "difference": s.difference, "paired": s.paired, "pooled": s.pooled}
+            | {"interval": s.interval, **_difference(s)}
             for s in summaries
         ]
+        rival = {"name": table.rival, "variants": [{"variant": s.name, **_difference(s)} for s in beside]}
         print_json(
             {
                 "family": table.key,
@@ -133,23 +138,29 @@ def ablate(
                 "plot": picture and str(picture),
             }
             | {"done": outcome.done, "left": outcome.left, "failed": outcome.failed, "variants": shown}
+            | ({"rival": rival} if beside else {})
         )
     elif summaries:
-        cells = [
-            (
-                s.name,
-                str(len(s.seeds)),
-                f"{s.mean:.4f}",
-                "" if s.difference is None else f"{s.difference:+.4f}",
-                "" if s.paired is None else f"{s.paired[0]:+.4f} to {s.paired[1]:+.4f}",
-                "" if s.pooled is None else f"{s.pooled[0]:+.4f} to {s.pooled[1]:+.4f}",
-            )
-            for s in summaries
-        ]
-        columns = ("variant", "seeds", "bits per byte", "minus base", "paired 95 %", "pooled 95 %")
-        print_table(f"{table.key}: {table.title}", columns, cells)
+        intervals = ("paired 95 %", "pooled 95 %")
+        cells = [(s.name, str(len(s.seeds)), f"{s.mean:.4f}", *_shown(s)) for s in summaries]
+        print_table(
+            f"{table.key}: {table.title}", ("variant", "seeds", "bits per byte", "minus base", *intervals), cells
+        )
+        if beside:
+            columns = ("variant", "minus the rival", *intervals)
+            print_table(f"against '{table.rival}'", columns, [(s.name, *_shown(s)) for s in beside])
         log(f"report {page}, plot {picture}, results {kept.path}")
     return outcome.exit_code
+
+
+def _difference(summary: Summary) -> dict[str, Any]:
+    return {"difference": summary.difference, "paired": summary.paired, "pooled": summary.pooled}
+
+
+def _shown(summary: Summary) -> tuple[str, str, str]:
+    difference = "" if summary.difference is None else f"{summary.difference:+.4f}"
+    paired, pooled = ("" if i is None else f"{i[0]:+.4f} to {i[1]:+.4f}" for i in (summary.paired, summary.pooled))
+    return difference, paired, pooled
 
 
 def _packaged(folder: Path) -> Path:
