@@ -113,11 +113,10 @@ Laid = list[tuple[Comparison, list[Run]]]
 
 def named(base: HyMoConfig, name: str) -> HyMoConfig:
     """The configuration of the first variant of that name among all families; it may equal another, or the base."""
-    families = {spec.name: each for each in reversed(FAMILIES.values()) for spec in each.specs}
-    if name not in families:
-        raise UsageError(f"--from {name}: no family has this variant{nearest(name, families)}.")
-    (spec,) = (spec for spec in families[name].specs if spec.name == name)
-    return derived(base, spec)
+    specs = {spec.name: spec for each in reversed(FAMILIES.values()) for spec in each.specs}
+    if name not in specs:
+        raise UsageError(f"--from {name}: no family has this variant{nearest(name, specs)}.")
+    return derived(base, specs[name])
 
 
 def laid_out(arguments: argparse.Namespace, base: HyMoConfig) -> tuple[Laid, str]:

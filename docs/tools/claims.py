@@ -53,8 +53,8 @@ def family_rows(key: str, source: dict[str, Any]) -> list[dict[str, Any]]:
     found = results(source["results"])
     if found is None:
         return []
-    rows = [row for row in found["rows"] if row["preset"] == source["preset"] and row["family"] in (key, BASE)]
-    rows = [row for row in rows if not row.get("start")]
+    of_preset = [row for row in found["rows"] if row["preset"] == source["preset"] and not row.get("start")]
+    rows = [row for row in of_preset if row["family"] in (key, BASE)]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)

@@ -336,6 +336,9 @@ def test_two_comparisons_fill_one_results_file(done: Path, tmp_path: Path) -> No
     page = markdown(family("E"), [found.rows[given[1]["key"]]], found.environment)
     assert "NVIDIA H200, torch 2.13.0, " in page
     assert "hymo on cpu" not in page
+    (tmp_path / "r.json").write_text('{"environment": {}, "rows": []}')  # somebody else's empty one
+    first.add(given[3], here)
+    assert set(Results(tmp_path / "r.json").rows) == {given[n]["key"] for n in (0, 2, 3)}  # what the first had seen
 
 
 def test_the_rivals_differences_are_told_too(

@@ -24,6 +24,7 @@ OTHERS = "others"
 """Key of a file's environment: those of later rows that were measured elsewhere."""
 ORIGIN = "origin"
 """Key of a row that was measured in one of the others: its number there, from 1."""
+_LOST: Row = {"failed": "its row is gone"}
 _PLACE = ("device", "torch", "triton")
 """What makes two environments one."""
 FACTS = "ablation.json"
@@ -74,9 +75,8 @@ class Results:
                 f"{self.path}: is no results file of ablations ({type(error).__name__}: {error}). Move it, or "
                 "choose another file with --results."
             ) from None
-        kept = {
-            key: row for key, row in self.rows.items() if not row.get("failed") and rows.get(key, row).get("failed")
-        }
+        kept = {key: row for key, row in self.rows.items() if rows.get(key, _LOST).get("failed")}
+        kept = {key: row for key, row in kept.items() if not row.get("failed")}
         self.environment, self.rows = environment, rows | kept
 
     def finished(self, key: str) -> Row | None:
