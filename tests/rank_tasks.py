@@ -374,7 +374,10 @@ def agreement(ranks: Ranks) -> dict[str, Any]:
 
 
 def compiled(ranks: Ranks, config: HyMoConfig) -> dict[str, Any]:
-    """Losses of two steps of attention blocks as written and compiled, with each mode of recomputation, and graphs."""
+    """Losses of two steps of attention blocks as written and compiled, with each mode of recomputation, and graphs.
+
+    Those with compiled blocks are observed too, in passes apart as on a GPU.
+    """
     found: dict[str, Any] = {"graphs": {}}
     config = derive_config(config, model={"mla_layers": [0, 1]})
     for mode, compiles in itertools.product(("none", "selective", "full"), (False, True)):
@@ -391,8 +394,10 @@ def compiled(ranks: Ranks, config: HyMoConfig) -> dict[str, Any]:
         if compiles:
             trainer.master.compile_units(backend=backend)
             found["graphs"][mode] = graphs
-        losses = [trainer.take_step(trainer.next_windows())[0]["train/loss"] for _ in range(2)]
-        found[f"{mode}{', compiled' if compiles else ''}"] = losses
+            trainer.passes.observes_apart = True
+        records = [trainer.take_step(trainer.next_windows(), telemetry=compiles)[0] for _ in range(2)]
+        assert compiles == any(name.startswith("mla/logit_absmax") for name in records[-1])
+        found[f"{mode}{', compiled' if compiles else ''}"] = [record["train/loss"] for record in records]
     return found
 
 

@@ -247,7 +247,7 @@ class HyMo(nn.Module):
             known,
             padded,
             self.kernel,
-            capacity=self.training,
+            capacity=self.training or telemetry is not None,
             telemetry=telemetry,
         )
 

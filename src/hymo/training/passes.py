@@ -31,6 +31,8 @@ class Passes:
         training, dtype = config.training, compute_dtype(config, device)
         self.shards = ShardedModel(master, training, ranks, dtype) if ranks.size > 1 else None
         self.copy: ShardedModel | WorkingCopy = self.shards or WorkingCopy(master, dtype)
+        self.observes_apart = device.type == "cuda" and training.torch_compile_gdn
+        """Whether telemetry has a pass of its own: compiled blocks record nothing, and uncompiled ones keep more."""
         self._captures = False
         if device.type != "cuda":
             return
@@ -57,7 +59,7 @@ class Passes:
         Args:
             windows: this rank's micro-batches, on the CPU.
             mtp_scale: factor on the weights of the prediction heads.
-            record: filled with the telemetry of the first micro-batch, if given.
+            record: filled with the telemetry of the first micro-batch, if given; of its first row with compiled blocks.
             counts: `count_targets` of the windows, if it is known already.
         """
         model = self.copy.model
@@ -67,14 +69,16 @@ class Passes:
         *targets, tokens = (sum(found) for found in zip(*self.ranks.exchange(mine), strict=True))
         totals = {name: max(1, total) for name, total in zip(counts[0], targets, strict=True)}
         losses: dict[str, Tensor] = {}
+        riding = record
+        if record is not None and self.observes_apart:
+            self._observe(windows[0], record)
+            riding = None
         for i, window in enumerate(windows):
             last = i == len(windows) - 1
             self.copy.begin(last)
             if self._captures:
                 torch.compiler.cudagraph_mark_step_begin()
-            inputs, labels = (on_device(x, self.device) for x in (window.inputs, window.targets))
-            moved = Window(inputs, labels, window.cu_seqlens)
-            sums = model.loss_sums(moved, telemetry=record if i == 0 else None)
+            sums = model.loss_sums(self._moved(window), telemetry=riding if i == 0 else None)
             means = {name: value / totals[name] for name, value in sums.items()}
             model.weighted_total(means, mtp_scale).backward()
             self.copy.collect_gradients(last)
@@ -85,6 +89,24 @@ class Passes:
             losses = dict(zip(losses, together, strict=True))
             self._sum_counts()
         return losses, tokens
+
+    def _moved(self, window: Window) -> Window:
+        inputs, targets = (on_device(x, self.device) for x in (window.inputs, window.targets))
+        return Window(inputs, targets, window.cu_seqlens)
+
+    def _observe(self, window: Window, record: dict[str, Tensor]) -> None:
+        """Fill `record` from a window's first row, without gradients and without counting it as trained on."""
+        model, bounds = self.copy.model, window.cu_seqlens
+        bounds = None if bounds is None else bounds[bounds <= window.inputs.shape[1]]
+        first = self._moved(Window(window.inputs[:1], window.targets[:1], bounds))
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                model.head_inputs(first, record, mtp=False)
+        finally:
+            model.train(was_training)
+            self.copy.release()
 
     def count_targets(self, windows: Sequence[Window]) -> list[dict[str, int]]:
         """Targets of each window by head; the host's work alone."""
