@@ -127,6 +127,8 @@ def _variants() -> dict[str, HyMoConfig]:
     for name, count in groups.items():
         found[f"plain {name}"] = derive_config(flagship, model={"mla_latent": False, "n_kv_groups": count})
     found["delta"] = derive_config(flagship, model={"gdn_recurrence": "gated_delta"})
+    found["delta as written"] = derive_config(found["delta"], training={"torch_compile_gdn": False})
+    found["norm"] = derive_config(flagship, model={"gdn_output_norm": True, "gdn_rope_target": "v"})
     found["dense"] = derive_config(flagship, model={"moe_placement": "none", "gdn_ffn_dim": 512, "gdn_gate": "none"})
     found["all moe"] = derive_config(flagship, model={"moe_placement": "all"})
     found["untied"] = derive_config(flagship, model={"tie_embeddings": False, "n_shared_experts": 0})

@@ -11,49 +11,53 @@ function m(e, t) {
 }
 var h = (e) => p * (e.normuon + e.neurons) + 8 * e.adamw;
 function g(e, t, n = 1, i = e.training.micro_batch_size, a = e.training.activation_checkpointing, s = !1) {
-	let c = r(e.model).reduce((e, [, t]) => e + o(t), 0), l = Math.max(1, Math.floor(n / e.training.dp_replicate)), u = m(e, t), d = v(e), f = i * e.training.seq_len, h = e.training, g = h.micro_batch_size * h.grad_accum_steps * h.dp_size <= i * n, x = _(h) && !g, S = ["auto", "triton"].includes(h.gdn_kernel) && d < p, C = {
+	let c = r(e.model).reduce((e, [, t]) => e + o(t), 0), l = Math.max(1, Math.floor(n / e.training.dp_replicate)), u = m(e, t), d = v(e), f = i * e.training.seq_len, h = e.training, g = h.micro_batch_size * h.grad_accum_steps * h.dp_size <= i * n, x = _(h) && !g, S = ["auto", "triton"].includes(h.gdn_kernel) && d < p, C = b(e, a, s, s && (h.torch_compile_gdn ?? !0) && S ? t.measured.kept : void 0), w = {
 		weights: d < p || n > 1 ? c * d : 0,
 		masters: Math.ceil(p * c / l),
 		gradients: Math.ceil(p * c / (x ? 1 : l)),
 		normuon: Math.ceil(p * (u.normuon + u.neurons) / l),
 		adamw: Math.ceil(8 * u.adamw / l),
-		activations: y(f * b(e, a, s) * (s && (h.torch_compile_gdn ?? !0) && S ? t.measured.kept : 1)),
+		activations: y(f * C),
 		logits: D(e, t, f, s)
 	};
 	return {
-		...C,
-		total: Object.values(C).reduce((e, t) => e + t, 0)
+		...w,
+		total: Object.values(w).reduce((e, t) => e + t, 0)
 	};
 }
 var _ = (e) => !e.reshard_after_forward && e.reduce_dtype === "float32", v = (e) => e.training.param_dtype === "bfloat16" ? 2 : p, y = (e) => e % 1 == .5 ? 2 * Math.round(e / 2) : Math.round(e);
-function b(e, t, n) {
-	let r = e.model, i = v(e), o = n && e.training.gdn_kernel === "auto" ? "triton" : e.training.gdn_kernel, s = Array.from({ length: r.n_layers }, (e, t) => t), c = s.map((n) => x(e, n, i, o, t === "selective")), l = t === "full" ? r.n_layers * r.dim * i + Math.max(...c) : c.reduce((e, t) => e + t, 0);
-	t === "selective" && (l += Math.max(...s.map((e) => a(r, e) ? C(r, i) : 0)));
-	let u = r.mtp_depth * (3 * r.dim * i + S(r.dim, r.moe_inter_dim, i));
-	return l + 3 * r.dim * i + u;
+function b(e, t, n, r) {
+	let i = e.model, o = v(e), s = r ?? 1, c = n && e.training.gdn_kernel === "auto" ? "triton" : e.training.gdn_kernel, l = Array.from({ length: i.n_layers }, (e, t) => t), u = (e) => f(i, e) ? s * w(i, o) : T(i, o, c, r !== void 0), d = l.map((e) => u(e) + s * x(i, e, o, t === "selective")), p = t === "full" ? i.n_layers * i.dim * o + Math.max(...d) : d.reduce((e, t) => e + t, 0);
+	t === "selective" && (p += s * Math.max(...l.map((e) => a(i, e) ? C(i, o) : 0)));
+	let m = i.mtp_depth * (3 * i.dim * o + S(i.dim, i.moe_inter_dim, o));
+	return p + s * (3 * i.dim * o + m);
 }
-function x(e, t, n, r, i) {
-	let o = e.model, c = f(o, t) ? w(o, n) : T(o, n, r);
-	a(o, t) && (c += 2 * o.dim * n + 12 * o.n_routed_experts + (i ? 0 : C(o, n)));
-	let l = s(o, t);
-	return l ? c + 2 * o.dim * n + S(o.dim, l, n) : c;
+function x(e, t, n, r) {
+	let i = 0;
+	a(e, t) && (i += 2 * e.dim * n + 12 * e.n_routed_experts + (r ? 0 : C(e, n)));
+	let o = s(e, t);
+	return o ? i + 2 * e.dim * n + S(e.dim, o, n) : i;
 }
 var S = (e, t, n) => n * (e + 4 * t), C = (e, t) => (e.n_activated_experts + e.n_shared_experts) * (S(e.dim, e.moe_inter_dim, t) + e.dim * t);
 function w(e, t) {
 	let n = e.n_heads * e.head_dim, r = e.n_kv_groups * (e.head_dim + e.v_head_dim), i = e.mla_latent ? 2 * (e.kv_lora_rank + e.qk_rope_head_dim) : 0;
 	return t * (2 * e.dim + 2 * e.q_lora_rank + 3 * n + i + 2 * r + e.n_heads * e.v_head_dim) + p * e.n_heads;
 }
-function T(e, t, r) {
-	let [i, a] = [e.gdn_d_inner, n(e)], o = 2 * a * e.gdn_d_state;
-	return o += r === "triton" ? 3 * e.dim + 4 * i : 2 * e.dim + i * (e.gdn_d_conv + 5), e.gdn_gate !== "none" && (o += i), t * o + 16 * a + E(e, r);
+function T(e, t, r, i) {
+	let [a, o] = [e.gdn_d_inner, n(e)], s = o * e.gdn_d_state, c = e.gdn_recurrence === "gated_delta", [l, u, d] = [
+		2 * e.dim + a * (e.gdn_d_conv + 5) + 2 * s,
+		4,
+		0
+	];
+	return r === "triton" && (l = 2 * e.dim + 4 * a + 2 * s + (c ? 2 * s : 0), (c || e.gdn_output_norm) && (l += a), e.gdn_rope_target === "v" && (l += a), u = c ? 8 : 3, d = c && !i ? 2 * s * (p - t) : 0), e.gdn_gate !== "none" && (l += a), t * l + u * p * o + d + E(e, r);
 }
 function E(e, t) {
 	let [r, i, a] = [
 		e.gdn_chunk_size,
 		e.gdn_d_state,
 		e.gdn_headdim
-	], o = Math.ceil(i * a / r), s;
-	return s = t === "recurrent" ? 2 * i * a + 3 * i + a : t === "triton" ? 8 + (i * a <= 1024 ? Math.floor(i * a / 32) : 0) : e.gdn_recurrence === "gated_delta" ? 5 * r + 7 * i + 5 * a + 2 * o : (Math.log2(r) + 4) * i + r + a + o + 1, p * n(e) * s;
+	], o = e.gdn_recurrence === "gated_delta", s = Math.ceil(i * a / r), c;
+	return c = t === "recurrent" ? 2 * i * a + 3 * i + a : t === "triton" ? (o ? 16 : 8) + (i * a <= 1024 ? Math.floor(i * a / 32) : 0) : o ? 5 * r + 7 * i + 5 * a + 2 * s : (Math.log2(r) + 4) * i + r + a + s + 1, p * n(e) * c;
 }
 function D(e, t, n, r) {
 	let i = e.model, a = 1 + i.mtp_depth, o = n * i.vocab_size;

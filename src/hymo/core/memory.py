@@ -2,7 +2,8 @@
 
 Parameters, gradients and optimizer states follow exactly from `hymo.core.accounting`. Activations are an estimate: the
 tensors that autograd keeps of each kind of block, counted from the operations in their order, without the allocator's
-rounding and without temporaries of the backward pass. Compiled blocks keep a measured share of them.
+rounding and without temporaries of the backward pass. Compiled GDN blocks are counted as the compiler leaves them;
+other compiled blocks keep a measured share.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def training_memory(
         micro_batch: sequences per forward pass; the configuration's if None.
         level: activation checkpointing; the configuration's if None.
         on_gpu: on a CUDA device, where the recurrence runs as a Triton kernel and blocks may be compiled.
-        kept: share of the activations that compiled blocks keep, in bf16 with the kernels of a GPU.
+        kept: share of its activations that a compiled block keeps, GDN blocks apart, in bf16 with the kernels of a GPU.
     """
     micro_batch = config.training.micro_batch_size if micro_batch is None else micro_batch
     level = config.training.activation_checkpointing if level is None else level
@@ -117,18 +118,15 @@ def training_memory(
     once = config.training.sequences_per_step <= micro_batch * world_size
     whole = keeps_whole_gradients(config.training) and not once
     kernels = config.training.gdn_kernel in ("auto", "triton") and width < _FP32
+    compiled = on_gpu and config.training.torch_compile_gdn and kernels
+    per_token = activation_bytes(config, level, on_gpu=on_gpu, kept=kept if compiled else None)
     return TrainingMemory(
         weights=stored * width if width < _FP32 or world_size > 1 else 0,
         masters=_shard(_FP32 * stored, shards),
         gradients=_shard(_FP32 * stored, 1 if whole else shards),
         normuon=_shard(sizes.normuon_bytes, shards),
         adamw=_shard(sizes.adamw_bytes, shards),
-        activations=round(
-            micro_batch
-            * config.training.seq_len
-            * activation_bytes(config, level, on_gpu=on_gpu)
-            * (kept if on_gpu and config.training.torch_compile_gdn and kernels else 1)
-        ),
+        activations=round(micro_batch * config.training.seq_len * per_token),
         logits=_logits(config, micro_batch * config.training.seq_len, on_gpu),
     )
 
@@ -149,26 +147,34 @@ def _compute_bytes(config: HyMoConfig) -> int:
     return 2 if config.training.param_dtype == "bfloat16" else _FP32
 
 
-def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool) -> int:
-    """Bytes per token kept for the backward pass, nothing compiled.
+def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool, kept: float | None = None) -> float:
+    """Bytes per token kept for the backward pass: every block's, or block inputs and the largest while recomputed.
 
-    Every block's own, or block inputs and the largest block while recomputed.
+    Args:
+        config: the run.
+        level: activation checkpointing.
+        on_gpu: whether `auto` stands for the Triton kernels.
+        kept: share that compiled blocks keep of what is no GDN block's; None where nothing is compiled.
     """
-    model, width = config.model, _compute_bytes(config)
+    model, width, share = config.model, _compute_bytes(config), 1.0 if kept is None else kept
     kernel = "triton" if on_gpu and config.training.gdn_kernel == "auto" else config.training.gdn_kernel
-    experts = level == "selective"
-    blocks = [_block(config, layer, width, kernel, recompute_experts=experts) for layer in range(model.n_layers)]
+    selective = level == "selective"
+    mixers = [
+        share * _mla(model, width) if layer in model.mla_layers else _gdn(model, width, kernel, kept is not None)
+        for layer in range(model.n_layers)
+    ]
+    seconds = [_second(model, layer, width, recompute_experts=selective) for layer in range(model.n_layers)]
+    blocks = [mixer + share * second for mixer, second in zip(mixers, seconds, strict=True)]
     per_token = model.n_layers * model.dim * width + max(blocks) if level == "full" else sum(blocks)
-    if level == "selective":
-        per_token += max(_experts(model, width) if model.has_moe(i) else 0 for i in range(model.n_layers))
+    if selective:
+        per_token += share * max(_experts(model, width) if model.has_moe(i) else 0 for i in range(model.n_layers))
     heads = model.mtp_depth * (3 * model.dim * width + _swiglu(model.dim, model.moe_inter_dim, width))
-    return per_token + 3 * model.dim * width + heads
+    return per_token + share * (3 * model.dim * width + heads)
 
 
-def _block(config: HyMoConfig, layer: int, width: int, kernel: str, recompute_experts: bool) -> int:
-    """Bytes per token kept of one block."""
-    model = config.model
-    size = _mla(model, width) if layer in model.mla_layers else _gdn(model, width, kernel)
+def _second(model: ModelConfig, layer: int, width: int, recompute_experts: bool) -> int:
+    """Bytes per token of a block's feed-forward part: experts, a dense one, or none."""
+    size = 0
     if model.has_moe(layer):
         router = 3 * _FP32 * model.n_routed_experts
         size += 2 * model.dim * width + router + (0 if recompute_experts else _experts(model, width))
@@ -198,37 +204,46 @@ def _mla(model: ModelConfig, width: int) -> int:
     return width * numbers + _FP32 * model.n_heads
 
 
-def _gdn(model: ModelConfig, width: int, kernel: str) -> int:
+def _gdn(model: ModelConfig, width: int, kernel: str, compiled: bool) -> int:
     """Norm, taps of the convolution, projections, gates and gated output, and what the recurrence keeps.
 
-    With the Triton kernels: what goes into norm, convolution, projections, recurrence and output gate, each once.
+    With the Triton kernels: what goes into norm, convolution, projections, recurrence, its norm, output gate and output
+    projection, each once. Keys and queries of the delta rule go into their own norm besides, in fp32 unless the
+    compiler forms that again.
     """
     inner, heads, keys = model.gdn_d_inner, model.gdn_n_heads, model.gdn_n_heads * model.gdn_d_state
+    delta = model.gdn_recurrence == "gated_delta"
     if kernel == "triton":
-        numbers = 3 * model.dim + 4 * inner + 2 * keys
+        numbers = 2 * model.dim + 4 * inner + 2 * keys
+        numbers += inner * (delta or model.gdn_output_norm) + 2 * keys * delta
+        numbers += inner * (model.gdn_rope_target == "v")
+        gates = 8 if delta else 3
+        unfused = 0 if compiled or not delta else 2 * keys * (_FP32 - width)
     else:
         numbers = 2 * model.dim + inner * (model.gdn_d_conv + 5) + 2 * keys
+        gates, unfused = 4, 0
     if model.gdn_gate != "none":
         numbers += inner
-    return width * numbers + 4 * _FP32 * heads + _recurrence(model, kernel)
+    return width * numbers + gates * _FP32 * heads + unfused + _recurrence(model, kernel)
 
 
 def _recurrence(model: ModelConfig, kernel: str) -> int:
     """Bytes per token that the recurrence keeps beside its inputs, counted in fp32.
 
-    The Triton kernels keep, in half of that, scores or inverses of tiles of 16 tokens, and the states that enter tiles
-    where these are small. The chunked form is what `auto` runs without a GPU: per token and head it keeps copies of its
-    inputs, the chunk's scores and, for gated_linear, a key-sized factor at each of the log2(chunk) levels. The time
-    loop keeps every token's state.
+    The Triton kernels keep, in half of that, scores of tiles of 16 tokens (for the delta rule inverses too), and the
+    states that enter tiles where these are small. The chunked form is what `auto` runs without a GPU: per token and
+    head it keeps copies of its inputs, the chunk's scores and, for gated_linear, a key-sized factor at each of the
+    log2(chunk) levels. The time loop keeps every token's state.
     """
     chunk, keys, values = model.gdn_chunk_size, model.gdn_d_state, model.gdn_headdim
+    delta = model.gdn_recurrence == "gated_delta"
     if kernel == "recurrent":
         per_head = 2 * keys * values + 3 * keys + values
     elif kernel == "triton":
-        per_head = 8 + (keys * values // 32 if keys * values <= 32 * 32 else 0)
+        per_head = (16 if delta else 8) + (keys * values // 32 if keys * values <= 32 * 32 else 0)
     else:
         states = -(-keys * values // chunk)
-        if model.gdn_recurrence == "gated_delta":
+        if delta:
             per_head = 5 * chunk + 7 * keys + 5 * values + 2 * states
         else:
             levels = chunk.bit_length() - 1

@@ -49,17 +49,15 @@ export function trainingMemory(
   const once = t.micro_batch_size * t.grad_accum_steps * t.dp_size <= microBatch * world;
   const whole = keepsWholeGradients(t) && !once;
   const kernels = ["auto", "triton"].includes(t.gdn_kernel) && width < FP32;
+  const compiled = onGpu && (t.torch_compile_gdn ?? true) && kernels;
+  const perToken = activationBytes(config, level, onGpu, compiled ? constants.measured.kept : undefined);
   const items = {
     weights: width < FP32 || world > 1 ? stored * width : 0,
     masters: Math.ceil((FP32 * stored) / shards),
     gradients: Math.ceil((FP32 * stored) / (whole ? 1 : shards)),
     normuon: Math.ceil((FP32 * (sizes.normuon + sizes.neurons)) / shards),
     adamw: Math.ceil((2 * FP32 * sizes.adamw) / shards),
-    activations: halfEven(
-      tokens *
-        activationBytes(config, level, onGpu) *
-        (onGpu && (t.torch_compile_gdn ?? true) && kernels ? constants.measured.kept : 1),
-    ),
+    activations: halfEven(tokens * perToken),
     logits: logits(config, constants, tokens, onGpu),
   };
   return { ...items, total: Object.values(items).reduce((a, b) => a + b, 0) };
@@ -74,22 +72,27 @@ const computeBytes = (config: Config): number => (config.training.param_dtype ==
 // Python's round: halves go to the even neighbour.
 const halfEven = (x: number): number => (x % 1 === 0.5 ? 2 * Math.round(x / 2) : Math.round(x));
 
-export function activationBytes(config: Config, level: string, onGpu: boolean): number {
+// `kept` is the share that compiled blocks keep of what is no GDN block's; undefined where nothing is compiled.
+export function activationBytes(config: Config, level: string, onGpu: boolean, kept?: number): number {
   const m = config.model;
   const width = computeBytes(config);
+  const share = kept ?? 1;
   const kernel = onGpu && config.training.gdn_kernel === "auto" ? "triton" : config.training.gdn_kernel;
   const layers = Array.from({ length: m.n_layers }, (_, i) => i);
-  const blocks = layers.map((layer) => block(config, layer, width, kernel, level === "selective"));
+  const mixer = (i: number): number =>
+    isMla(m, i) ? share * mla(m, width) : gdn(m, width, kernel, kept !== undefined);
+  const blocks = layers.map((i) => mixer(i) + share * second(m, i, width, level === "selective"));
   let perToken =
     level === "full" ? m.n_layers * m.dim * width + Math.max(...blocks) : blocks.reduce((a, b) => a + b, 0);
-  if (level === "selective") perToken += Math.max(...layers.map((i) => (hasMoe(m, i) ? experts(m, width) : 0)));
+  if (level === "selective") {
+    perToken += share * Math.max(...layers.map((i) => (hasMoe(m, i) ? experts(m, width) : 0)));
+  }
   const heads = m.mtp_depth * (3 * m.dim * width + swiglu(m.dim, m.moe_inter_dim, width));
-  return perToken + 3 * m.dim * width + heads;
+  return perToken + share * (3 * m.dim * width + heads);
 }
 
-function block(config: Config, layer: number, width: number, kernel: string, recomputeExperts: boolean): number {
-  const m = config.model;
-  let size = isMla(m, layer) ? mla(m, width) : gdn(m, width, kernel);
+function second(m: Model, layer: number, width: number, recomputeExperts: boolean): number {
+  let size = 0;
   if (hasMoe(m, layer)) {
     size += 2 * m.dim * width + 3 * FP32 * m.n_routed_experts + (recomputeExperts ? 0 : experts(m, width));
   }
@@ -110,21 +113,30 @@ function mla(m: Model, width: number): number {
   return width * numbers + FP32 * m.n_heads;
 }
 
-function gdn(m: Model, width: number, kernel: string): number {
+function gdn(m: Model, width: number, kernel: string, compiled: boolean): number {
   const [inner, heads] = [m.gdn_d_inner, gdnHeads(m)];
-  let numbers = 2 * heads * m.gdn_d_state;
-  numbers += kernel === "triton" ? 3 * m.dim + 4 * inner : 2 * m.dim + inner * (m.gdn_d_conv + 5);
+  const keys = heads * m.gdn_d_state;
+  const delta = m.gdn_recurrence === "gated_delta";
+  let [numbers, gates, unfused] = [2 * m.dim + inner * (m.gdn_d_conv + 5) + 2 * keys, 4, 0];
+  if (kernel === "triton") {
+    numbers = 2 * m.dim + 4 * inner + 2 * keys + (delta ? 2 * keys : 0);
+    if (delta || m.gdn_output_norm) numbers += inner;
+    if (m.gdn_rope_target === "v") numbers += inner;
+    gates = delta ? 8 : 3;
+    unfused = delta && !compiled ? 2 * keys * (FP32 - width) : 0;
+  }
   if (m.gdn_gate !== "none") numbers += inner;
-  return width * numbers + 4 * FP32 * heads + recurrence(m, kernel);
+  return width * numbers + gates * FP32 * heads + unfused + recurrence(m, kernel);
 }
 
 function recurrence(m: Model, kernel: string): number {
   const [chunk, keys, values] = [m.gdn_chunk_size, m.gdn_d_state, m.gdn_headdim];
+  const delta = m.gdn_recurrence === "gated_delta";
   const states = Math.ceil((keys * values) / chunk);
   let perHead: number;
   if (kernel === "recurrent") perHead = 2 * keys * values + 3 * keys + values;
-  else if (kernel === "triton") perHead = 8 + (keys * values <= 1024 ? Math.floor((keys * values) / 32) : 0);
-  else if (m.gdn_recurrence === "gated_delta") perHead = 5 * chunk + 7 * keys + 5 * values + 2 * states;
+  else if (kernel === "triton") perHead = (delta ? 16 : 8) + (keys * values <= 1024 ? Math.floor((keys * values) / 32) : 0);
+  else if (delta) perHead = 5 * chunk + 7 * keys + 5 * values + 2 * states;
   else perHead = (Math.log2(chunk) + 4) * keys + chunk + values + states + 1;
   return FP32 * gdnHeads(m) * perHead;
 }
