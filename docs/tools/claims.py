@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from docs.tools.clock import clock_section
 from docs.tools.paths import DOCS, results
 from docs.tools.sweep import sweep_section
 from hymo.ablations.families import FAMILIES, GENERAL_LIMITS, family
@@ -248,6 +249,11 @@ def comparisons_page() -> str:
             lines += [f"{origin(part, found['environment'])} {each.limits}", ""]
     if found is None:
         return "\n".join([*lines, "Not measured yet."]) + "\n"
+    speeds, timed = (results(source["clock"][part]) for part in ("speeds", "runs"))
+    if speeds is not None and timed is not None:
+        lines += ["## next: At equal wall clock", ""]
+        lines += clock_section(speeds["rows"], timed["rows"], family_rows("next", source))
+        lines += [origin(timed["rows"], timed["environment"]), ""]
     if (swept := results(source["rates"])) is not None:
         lines += ["## rates: Learning rates, at several widths", "", *sweep_section(swept["rows"])]
         lines += [f"{origin(swept['rows'], swept['environment'])} {family('rates').limits}", ""]

@@ -291,6 +291,7 @@ _TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "train": _train_table,
     "decode": _decode_table,
     "ablations": _ablation_table,
+    "clock": _ablation_table,
 }
 
 

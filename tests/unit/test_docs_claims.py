@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the tools live beside the pages, outside the package
 
-from docs.tools import claims, references, sweep  # noqa: E402
+from docs.tools import claims, clock, references, sweep  # noqa: E402
 
 
 def row(family: str, variant: str, seed: int, score: float | None, **changes: Any) -> dict[str, Any]:
@@ -228,3 +228,17 @@ def test_rates_at_several_widths() -> None:
         "| 512 | 30,811,218 | 75,682,962 | 1 | 2.0000 | 1.0000 | 1.0000 | 1.41 |",
         "",
     ]
+
+
+def test_equal_wall_clock_pairs_what_the_time_allowed_with_all_that_the_rival_had() -> None:
+    times = {"ms_per_step": 64.0, "optimizer_ms": 16.0, "breakdown_ms": {"a": 1.5, "b": 2.0}}
+    speeds = [
+        {"name": name, "tok_per_s": speed, **times} for name, speed in (("winner", 500_000.4), ("rival", 800_000.0))
+    ]
+    short = [row("base", "base", seed, score, tokens=18_000_000) for seed, score in ((2, 1.5), (3, 1.75), (9, 9.0))]
+    rival = [row("next", "dense transformer, no heads", seed, 1.25) for seed in (2, 3, 4)]
+    section = clock.clock_section(speeds, short, [*rival, row("base", "base", 2, 5.0)])
+    assert "| winners | 500,000 | 64.0 | 3.5 | 16.0 |" in section
+    assert "| dense transformer, no heads | 29,000,000 | 2, 3 | 1.2500 |  |  |" in section
+    # Differences 0.25 and 0.5: mean 0.375, half width t(0.975, 1) x 0.1768 / sqrt(2) = 12.706 x 0.125.
+    assert "| winners | 18,000,000 | 2, 3 | 1.6250 | +0.3750 | -1.2133 to +1.9633 |" in section
