@@ -82,6 +82,20 @@ def test_memory_is_flat_over_200_micro_batches(small: Trainer) -> None:
     assert max(held[10:]) == min(held[10:]), held
 
 
+def test_a_logged_step_holds_no_more_than_another() -> None:
+    """At a size where activations outweigh the copy of all parameters that a logged step compares its update with."""
+    shape = [*TWIN, "training.micro_batch_size=16", "training.grad_accum_steps=2", "training.seq_len=2048"]
+    trainer = Trainer(load_config("hymo_750m", [*shape, *STABLE]), batches(16, 2048))
+    take(trainer)
+    peaks, records = [], []
+    for telemetry in (False, True):
+        torch.cuda.reset_peak_memory_stats()
+        records.append(trainer.take_step(trainer.next_windows(), telemetry=telemetry)[0])
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert [any(name.startswith("gdn/o_absmax") for name in record) for record in records] == [False, True]
+    assert peaks[1] <= 1.01 * peaks[0]
+
+
 def test_twenty_steps_follow_eager_fp32() -> None:
     """Losses, and the gradients of one batch for the experts that the fast step takes.
 

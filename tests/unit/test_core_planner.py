@@ -38,7 +38,7 @@ def test_flagship_plan() -> None:
     assert speed.utilisation == pytest.approx(speed.tokens_per_second * result.flops_per_token / (4 * 989e12))
     assert speed.days == pytest.approx(result.tokens / speed.tokens_per_second / 86_400)
     assert speed.cost == pytest.approx(speed.days * 24 * 4 * 2.0)
-    assert "not measured: 4 ranks" in speed.basis
+    assert "carried over to: 4 ranks" in speed.basis
     assert json.loads(json.dumps(result.to_dict()))["parameters"]["parts"]["moe"] == 842_390_528
 
 
@@ -166,7 +166,7 @@ def test_the_designs_question() -> None:
     assert 0.2 < speed.utilisation < 0.5  # slower than the arithmetic alone, by a factor that such runs have
     assert speed.days == pytest.approx(result.tokens / speed.tokens_per_second / 86_400)
     assert speed.cost == pytest.approx(speed.days * 24 * 4 * 1.5)
-    assert "efficiencies of hymo_750m on one h200; not measured: a100-80, 4 ranks" in speed.basis
+    assert "efficiencies of hymo_750m on one h200; carried over to: a100-80, 4 ranks" in speed.basis
     assert result.checkpoint_disk_bytes == 5 * result.checkpoint_bytes
     assert result.levels["none"].fits
 
@@ -175,10 +175,10 @@ def test_a_plan_names_the_choices_that_its_roofline_does_not_see() -> None:
     """Kernels of the other rule, and Newton-Schulz for the experts, are in no measured row."""
     speed = plan(derive_config(FLAGSHIP, model={"gdn_recurrence": "gated_delta"}), "h200").throughput
     assert speed is not None
-    assert speed.basis.endswith("; not measured: gated_delta")
+    assert speed.basis.endswith("; carried over to: gated_delta")
     speed = plan(load_config("hymo_next"), "h200").throughput
     assert speed is not None
-    assert speed.basis.endswith("; not measured: hymo_next, gated_delta, normuon_all")
+    assert speed.basis.endswith("; carried over to: hymo_next, gated_delta, normuon_all")
     assert "not measured" not in plan(derive_config(FLAGSHIP, training={"dp_size": 1}), "h200").throughput.basis
 
 

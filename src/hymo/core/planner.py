@@ -325,7 +325,7 @@ def _basis(config: HyMoConfig, target: Device, gpus: int) -> str:
     elsewhere += [f"{gpus} ranks"] if gpus > 1 else []
     elsewhere += [config.run.name] if config.run.name not in MEASURED.presets else []
     elsewhere += [choice for choice in _choices(config) if choice not in _measured_choices()]
-    return f"{there}; not measured: {', '.join(elsewhere)}" if elsewhere else there
+    return f"{there}; carried over to: {', '.join(elsewhere)}" if elsewhere else there
 
 
 def _advice(
