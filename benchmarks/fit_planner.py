@@ -4,7 +4,7 @@ Reads benchmarks/results/train-*.json and ranks-*.json, and writes src/hymo/core
 this package, of a preset, in bf16, with compiled blocks (its breakdown has kernels that the compiler fused) and on a
 device whose peak is known; of rows that measured the same run, the last. Rows of several GPUs take part in the
 leave-one-out test, but efficiencies come from single ones. speeds-*.json has models so small that the host which starts
-their kernels sets the time: they test memory alone.
+their kernels sets the time: they tell that time, and test memory.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Step:
     milliseconds: float
     peak_bytes: float
     parts: dict[str, float]
+    optimizer_ms: float | None
 
     @property
     def passes(self) -> int:
@@ -56,10 +57,10 @@ class Step:
         return self.config.training.sequences_per_step // (self.config.training.micro_batch_size * self.gpus)
 
 
-def measured_steps(*kinds: str, folder: Path = RESULTS) -> list[Step]:
-    """Every usable row of the result files of some kinds."""
+def measured_steps(kind: str, *kinds: str, folder: Path = RESULTS) -> list[Step]:
+    """Every usable row of the result files of these kinds."""
     steps: dict[tuple[HyMoConfig, str, int], Step] = {}
-    for path in sorted(path for kind in kinds for path in folder.glob(f"{kind}-*.json")):
+    for path in sorted(path for each in (kind, *kinds) for path in folder.glob(f"{each}-*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
         for row in found["rows"]:
             if (step := _step(row, found["environment"])) is not None:
@@ -88,11 +89,15 @@ def _step(row: dict[str, Any], environment: dict[str, Any]) -> Step | None:
     peak = row["peak_gib"] * 2**30 if "peak_gib" in row else row["peak_memory_gb"] * 1e9
     milliseconds = 1e3 * row["tokens_per_step"] / row["tok_per_s"]
     name = f"{row.get('name') or row['config']}, micro-batch {micro}, {gpus} GPUs"
-    return Step(name, config, device, gpus, milliseconds, peak, parts)
+    return Step(name, config, device, gpus, milliseconds, peak, parts, row.get("optimizer_ms"))
 
 
-def fit(steps: Sequence[Step]) -> Measured:
-    """Efficiencies over single-GPU rows: the sum of ideal times over the sum of measured ones, part by part."""
+def fit(steps: Sequence[Step], small: Sequence[Step]) -> Measured:
+    """Efficiencies over single-GPU rows: the sum of ideal times over the sum of measured ones, part by part.
+
+    `small` are steps that the host bounds.
+    """
+    hosts = [(s.milliseconds - (s.optimizer_ms or 0)) / s.config.model.n_layers / s.passes for s in small]
     single = [step for step in steps if step.gpus == 1]
     ideal, spent = (
         dict.fromkeys(("matmul", "attention", "memory"), 0.0),
@@ -123,6 +128,7 @@ def fit(steps: Sequence[Step]) -> Measured:
         **rounded,
         gap_seconds=float(f"{gap / gaps:.4g}"),
         kept=float(f"{kept / counted:.4g}"),
+        host_ms=(round(min(hosts), 1), round(max(hosts), 1)),
         device=single[0].device.key,
         presets=tuple(sorted({step.config.run.name for step in single})),
         rows=len(single),
@@ -138,12 +144,12 @@ def predicted(step: Step, measured: Measured) -> tuple[float, float]:
     return 1e3 * step_seconds(work, step.device, measured), memory.total
 
 
-def left_out(steps: Sequence[Step]) -> list[tuple[Step, float, float]]:
+def left_out(steps: Sequence[Step], small: Sequence[Step]) -> list[tuple[Step, float, float]]:
     """Each row with the relative errors of time and memory that a fit on all others makes on it."""
     errors = []
     for i, step in enumerate(steps):
         others = [*steps[:i], *steps[i + 1 :]]
-        milliseconds, memory = predicted(step, fit(others))
+        milliseconds, memory = predicted(step, fit(others, small))
         errors.append((step, milliseconds / step.milliseconds - 1, memory / step.peak_bytes - 1))
     return errors
 
@@ -157,13 +163,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the file would change")
     check = parser.parse_args().check
-    steps = measured_steps("ranks", "train")
-    text = as_text(fit(steps))
-    for step, time, memory in left_out(steps):
+    steps, small = measured_steps("ranks", "train"), measured_steps("speeds")
+    found = fit(steps, small)
+    text = as_text(found)
+    for step, time, memory in left_out(steps, small):
         within = math.fabs(time) <= 0.2 and math.fabs(memory) <= 0.1
         print(f"{step.name}: left out, time {time:+.1%}, memory {memory:+.1%}{'' if within else '   OUT OF BOUNDS'}")
-    for step in measured_steps("speeds"):
-        milliseconds, memory = predicted(step, fit(steps))
+    for step in small:
+        milliseconds, memory = predicted(step, found)
         told = f"time {milliseconds / step.milliseconds - 1:+.1%}, memory {memory / step.peak_bytes - 1:+.1%}"
         print(f"{step.name}: not fitted, bound by the host, {told}")
     if check:

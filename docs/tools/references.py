@@ -258,7 +258,8 @@ def _ablation_table(rows: list[dict[str, Any]]) -> list[str]:
     lines = ["| preset | family | variant | seed | tokens | bits per byte | tokens/s | peak GiB |"]
     lines.append("|---|---|---|---|---|---|---|---|")
     for row in rows:
-        cells = [f"`{row['preset']}`", row["family"], row["variant"], row["seed"], number(row["tokens"])]
+        started = f" of '{row['start']}'" if row.get("start") else ""
+        cells = [f"`{row['preset']}`", row["family"], row["variant"] + started, row["seed"], number(row["tokens"])]
         if row.get("failed"):
             cells += ["failed", "", ""]
         else:

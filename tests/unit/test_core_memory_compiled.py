@@ -47,10 +47,15 @@ class _SeenError(Exception):
 
 
 def kept_by_the_compiler(config: HyMoConfig) -> float:
-    """Bytes per token that the partitioner hands from the forward graph to the backward one, parameters excluded."""
+    """Bytes per token that the partitioner hands from the forward graph to the backward one.
+
+    Without parameters, without the rotation that all blocks share, and without what grows with the number of segments
+    and not with that of tokens: their outer states, and the tiles that cuts add.
+    """
     block, x, context = prepared(config)
     assert context.cu_seqlens is not None
-    fixed = {p.shape for p in block.parameters()} | {t.shape for t in context.rope_gdn} | {context.cu_seqlens.shape}
+    fixed = {p.shape for p in block.parameters()} | {context.cu_seqlens.shape}
+    turn = context.rope_gdn[0].shape
     found: list[Tensor] = []
 
     def forward_graph(graph: torch.fx.GraphModule, _: Any) -> Any:
@@ -68,7 +73,15 @@ def kept_by_the_compiler(config: HyMoConfig) -> float:
     torch.compiler.reset()
     with pytest.raises(Exception, match="_SeenError"):
         torch.compile(block.attend, fullgraph=True, backend=backend)(x, context)
-    return sum(value.numel() * value.element_size() for value in found) / TOKENS
+    total = 0
+    for value in found:
+        rows = value.numel()
+        if rows == turn.numel() and value.dtype is torch.float32 and value.shape[-1] == turn[-1]:
+            continue
+        if value.ndim == 4 and value.shape[1] == config.model.gdn_n_heads:  # (segments or tiles, heads, ., .)
+            rows = 0 if value.dtype is torch.float32 else value[:1].numel() * (TOKENS // 16)
+        total += rows * value.element_size()
+    return total / TOKENS
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -91,4 +104,4 @@ if INTERPRETED:
     @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
     def test_the_estimate_is_what_the_backward_graph_is_handed(preset: str, changes: dict[str, Any]) -> None:
         config = derive_config(load_config(preset), model=changes)
-        assert _gdn(config.model, 2, "triton", True) == pytest.approx(kept_by_the_compiler(config), rel=0.07)
+        assert _gdn(config.model, 2, "triton", True) == pytest.approx(kept_by_the_compiler(config), rel=1e-3)

@@ -235,10 +235,18 @@ def test_equal_wall_clock_pairs_what_the_time_allowed_with_all_that_the_rival_ha
     speeds = [
         {"name": name, "tok_per_s": speed, **times} for name, speed in (("winner", 500_000.4), ("rival", 800_000.0))
     ]
-    short = [row("base", "base", seed, score, tokens=18_000_000) for seed, score in ((2, 1.5), (3, 1.75), (9, 9.0))]
-    rival = [row("next", "dense transformer, no heads", seed, 1.25) for seed in (2, 3, 4)]
-    section = clock.clock_section(speeds, short, [*rival, row("base", "base", 2, 5.0)])
+    short = [row("base", "base", seed, score, tokens=18_100_000) for seed, score in ((2, 1.5), (3, 1.75), (9, 9.0))]
+    short.append(row("base", "base", 4, None))
+    full = [
+        *(row("next", "dense transformer, no heads", seed, 1.25) for seed in (2, 3, 4)),
+        row("base", "base", 2, 5.0),
+    ]
+    section = clock.clock_section(speeds, short, full)
     assert "| winners | 500,000 | 64.0 | 3.5 | 16.0 |" in section
     assert "| dense transformer, no heads | 29,000,000 | 2, 3 | 1.2500 |  |  |" in section
     # Differences 0.25 and 0.5: mean 0.375, half width t(0.975, 1) x 0.1768 / sqrt(2) = 12.706 x 0.125.
-    assert "| winners | 18,000,000 | 2, 3 | 1.6250 | +0.3750 | -1.2133 to +1.9633 |" in section
+    assert "| winners | 18,100,000 | 2, 3 | 1.6250 | +0.3750 | -1.2133 to +1.9633 |" in section
+    assert "Runs of equal time: not measured yet." in clock.clock_section(speeds, short[:1], full)
+    for tokens in (18_000_000, 18_200_000):
+        with pytest.raises(ValueError, match=r"tokens are not 0\.6250 of 29,000,000"):
+            clock.clock_section(speeds, [{**each, "tokens": tokens} for each in short], full)

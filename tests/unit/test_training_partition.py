@@ -205,7 +205,9 @@ def train(model, optimizers, seeds) -> list[float]:
     return losses
 
 
-def test_measured_step_is_the_same_step_and_reports_its_ratio():
+@pytest.mark.parametrize("copied", [1 << 28, 1, 40])
+def test_measured_step_is_the_same_step_and_reports_its_ratio(copied, monkeypatch):
+    monkeypatch.setattr("hymo.training.optimizers._COPIED", copied)
     model, plain = Toy(), Toy()
     measured, unmeasured = build_optimizers(model, config()), build_optimizers(plain, config())
     before = [p.detach().clone() for p in model.parameters()]
@@ -216,8 +218,35 @@ def test_measured_step_is_the_same_step_and_reports_its_ratio():
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
     old = dict(zip((name for name, _ in model.named_parameters()), before, strict=True))
     assert set(ratios) == {"normuon.matrix", *(f"adamw.{r}" for r in Role if r != Role.MATRIX)}
-    delta = model.embed.weight.detach() - old["embed.weight"]
-    assert ratios["adamw.embedding"] == pytest.approx(float(delta.norm() / old["embed.weight"].norm()), rel=1e-5)
+    new = dict(model.named_parameters())
+    for kind, optimizer in (("normuon", measured.normuon), ("adamw", measured.adamw)):
+        for group in optimizer.param_groups:
+            names = group["param_names"]
+            weight = torch.cat([old[name].double().flatten() for name in names])
+            update = torch.cat([new[name].detach().double().flatten() for name in names]) - weight
+            want = float(update.norm() / weight.norm()) if weight.any() else 0.0
+            assert ratios[f"{kind}.{group['name']}"] == pytest.approx(want, rel=1e-5), group["name"]
+    assert {float(state["step"]) for state in measured.adamw.state.values()} == {1.0}
+
+
+def test_a_measured_step_copies_a_part_at_a_time(monkeypatch):
+    """The largest copy of AdamW's parameters, by their elements."""
+    model, held = Toy(), []
+    optimizers = build_optimizers(model, config())
+    model.loss(0).backward()
+    step = optimizers.adamw.step
+    sizes = [p.numel() for group in optimizers.adamw.param_groups for p in group["params"]]
+
+    def counted():
+        held.append(sum(p.numel() for group in optimizers.adamw.param_groups for p in group["params"]))
+        step()
+
+    monkeypatch.setattr(optimizers.adamw, "step", counted)
+    monkeypatch.setattr("hymo.training.optimizers._COPIED", max(sizes))
+    optimizers.step_measured()
+    assert sum(held) == sum(sizes)
+    assert max(held) == max(sizes)
+    assert len(optimizers.adamw.param_groups) > 1
 
 
 def test_frozen_parameters_stay():

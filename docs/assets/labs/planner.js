@@ -27,8 +27,11 @@ function g(e, t, n = 1, i = e.training.micro_batch_size, a = e.training.activati
 }
 var _ = (e) => !e.reshard_after_forward && e.reduce_dtype === "float32", v = (e) => e.training.param_dtype === "bfloat16" ? 2 : p, y = (e) => e % 1 == .5 ? 2 * Math.round(e / 2) : Math.round(e);
 function b(e, t, n, r) {
-	let i = e.model, o = v(e), s = r ?? 1, c = n && e.training.gdn_kernel === "auto" ? "triton" : e.training.gdn_kernel, l = Array.from({ length: i.n_layers }, (e, t) => t), u = (e) => f(i, e) ? s * w(i, o) : T(i, o, c, r !== void 0), d = l.map((e) => u(e) + s * x(i, e, o, t === "selective")), p = t === "full" ? i.n_layers * i.dim * o + Math.max(...d) : d.reduce((e, t) => e + t, 0);
-	t === "selective" && (p += s * Math.max(...l.map((e) => a(i, e) ? C(i, o) : 0)));
+	let i = e.model, o = v(e), s = r ?? 1, c = n && e.training.gdn_kernel === "auto" ? "triton" : e.training.gdn_kernel, l = Array.from({ length: i.n_layers }, (e, t) => t), u = (e) => t === "selective" && f(i, e), d = l.map((e) => {
+		let t = u(e) ? 1 : s, n = f(i, e) ? t * w(i, o) : T(i, o, c, r !== void 0);
+		return t * x(i, e, o, u(e)) + n;
+	}), p = t === "full" ? i.n_layers * i.dim * o + Math.max(...d) : d.reduce((e, t) => e + t, 0);
+	l.some((e) => u(e) && a(i, e)) && (p += C(i, o));
 	let m = i.mtp_depth * (3 * i.dim * o + S(i.dim, i.moe_inter_dim, o));
 	return p + s * (3 * i.dim * o + m);
 }
@@ -49,7 +52,11 @@ function T(e, t, r, i) {
 		4,
 		0
 	];
-	return r === "triton" && (l = 2 * e.dim + 4 * a + 2 * s + (c ? 2 * s : 0), (c || e.gdn_output_norm) && (l += a), e.gdn_rope_target === "v" && (l += a), u = c ? 8 : 3, d = c && !i ? 2 * s * (p - t) : 0), e.gdn_gate !== "none" && (l += a), t * l + u * p * o + d + E(e, r);
+	if (r === "triton") {
+		let n = Number(c || e.gdn_output_norm);
+		l = 2 * e.dim + (4 + n + Number(e.gdn_rope_target === "v")) * a + (c ? 4 : 2) * s, u = (c ? 5 : 1) + n + Number(e.gdn_gate === "mean"), d = c && !i ? 2 * s * (p - t) : 0;
+	}
+	return e.gdn_gate !== "none" && (l += a), t * l + u * p * o + d + E(e, r);
 }
 function E(e, t) {
 	let [r, i, a] = [
@@ -113,13 +120,13 @@ function N(t, n, r, i, o, s) {
 		t.model,
 		t.training,
 		n.measured
-	], f = l.activation_checkpointing, p = 6 * e(c, !0), m = f === "full" ? 4 / 3 : 1;
-	if (f === "selective") {
-		let e = Array.from({ length: c.n_layers }, (e, t) => t).filter((e) => a(c, e)).length;
-		p += 2 * (c.n_activated_experts + c.n_shared_experts) * e * 3 * c.dim * c.moe_inter_dim;
+	], p = l.activation_checkpointing, m = 6 * e(c, !0), h = p === "full" ? 4 / 3 : 1;
+	if (p === "selective") {
+		let e = Array.from({ length: c.n_layers }, (e, t) => t).filter((e) => f(c, e) && a(c, e)).length;
+		m += 2 * (c.n_activated_experts + c.n_shared_experts) * e * 3 * c.dim * c.moe_inter_dim;
 	}
-	let h = A(t) / i * m;
-	return h * p / (u.matmul * r.peak) + h * 3 * d(c, l.seq_len) / (u.attention * r.peak) + h * b(t, "none", !0) / (u.memory * r.bandwidth) + o * c.n_layers * u.gap_seconds + s / r.link;
+	let g = A(t) / i * h;
+	return g * m / (u.matmul * r.peak) + g * 3 * d(c, l.seq_len) / (u.attention * r.peak) + g * b(t, "none", !0, 1) / (u.memory * r.bandwidth) + o * c.n_layers * u.gap_seconds + s / r.link;
 }
 function P(e, t, n, r, i) {
 	let a = (a) => g(e, t, n, a, r, !0).total <= i, o = Math.ceil(k(e) / n), [s, c] = a(o) ? [o, Math.max(o, O)] : [0, o - 1];

@@ -215,8 +215,8 @@ _ALL = (
                 for cut, share in ((2, "half"), (4, "a quarter of"), (8, "an eighth of"))
             ),
         ),
-        "Variants keep the base's learning rates where no other is named. A rate tuned for each could close a gap. "
-        "NorMuon decays weights and AdamW here does not, so experts that change sides get a decay with the optimizer.",
+        "Variants keep the base's learning rates where no other is named; AdamW alone has four. NorMuon decays "
+        "weights, AdamW does in its three slower variants only: experts that change sides get a decay with it.",
     ),
     Family(
         "C",

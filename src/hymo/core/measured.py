@@ -25,7 +25,10 @@ class Measured:
     gap_seconds: float
     """Time of a forward and backward pass that no kernel covers, per block."""
     kept: float
-    """Share of the counted activation bytes that compiled blocks keep."""
+    """Share of the counted activation bytes that compiled code keeps, GDN mixers apart."""
+    host_ms: tuple[float, float]
+    """Least and most milliseconds of a step without the optimizers, for each block and pass, of models so small that
+    the device waited for the host: what it takes to start the kernels of one."""
     device: str
     """Short name of the device that was measured."""
     presets: tuple[str, ...]
@@ -36,7 +39,7 @@ class Measured:
 
 def read_measured(values: dict[str, Any]) -> Measured:
     """The fit from plain values."""
-    return Measured(**{**values, "presets": tuple(values["presets"])})
+    return Measured(**{**values, "presets": tuple(values["presets"]), "host_ms": tuple(values["host_ms"])})
 
 
 MEASURED = read_measured(json.loads((resources.files("hymo.core") / "measured.json").read_text(encoding="utf-8")))

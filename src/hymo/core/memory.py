@@ -2,8 +2,8 @@
 
 Parameters, gradients and optimizer states follow exactly from `hymo.core.accounting`. Activations are an estimate: the
 tensors that autograd keeps of each kind of block, counted from the operations in their order, without the allocator's
-rounding and without temporaries of the backward pass. Compiled GDN blocks are counted as the compiler leaves them;
-other compiled blocks keep a measured share.
+rounding and without temporaries of the backward pass. Compiled GDN mixers are counted as the compiler leaves them; all
+else keeps a measured share where blocks are compiled.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def training_memory(
         micro_batch: sequences per forward pass; the configuration's if None.
         level: activation checkpointing; the configuration's if None.
         on_gpu: on a CUDA device, where the recurrence runs as a Triton kernel and blocks may be compiled.
-        kept: share of its activations that a compiled block keeps, GDN blocks apart, in bf16 with the kernels of a GPU.
+        kept: share that compiled blocks keep, GDN mixers apart, in bf16 with the kernels of a GPU.
     """
     micro_batch = config.training.micro_batch_size if micro_batch is None else micro_batch
     level = config.training.activation_checkpointing if level is None else level
@@ -154,20 +154,21 @@ def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool, kept: fl
         config: the run.
         level: activation checkpointing.
         on_gpu: whether `auto` stands for the Triton kernels.
-        kept: share that compiled blocks keep of what is no GDN block's; None where nothing is compiled.
+        kept: share that compiled code keeps of all but GDN mixers; None where nothing is compiled. MLA blocks whose
+            experts are recomputed run as written.
     """
     model, width, share = config.model, _compute_bytes(config), 1.0 if kept is None else kept
     kernel = "triton" if on_gpu and config.training.gdn_kernel == "auto" else config.training.gdn_kernel
-    selective = level == "selective"
-    mixers = [
-        share * _mla(model, width) if layer in model.mla_layers else _gdn(model, width, kernel, kept is not None)
-        for layer in range(model.n_layers)
-    ]
-    seconds = [_second(model, layer, width, recompute_experts=selective) for layer in range(model.n_layers)]
-    blocks = [mixer + share * second for mixer, second in zip(mixers, seconds, strict=True)]
+    written = model.mla_layers if level == "selective" else ()
+    blocks = []
+    for layer in range(model.n_layers):
+        own = 1.0 if layer in written else share
+        second = own * _second(model, layer, width, recompute_experts=layer in written)
+        mla = layer in model.mla_layers
+        blocks.append(second + (own * _mla(model, width) if mla else _gdn(model, width, kernel, kept is not None)))
     per_token = model.n_layers * model.dim * width + max(blocks) if level == "full" else sum(blocks)
-    if selective:
-        per_token += share * max(_experts(model, width) if model.has_moe(i) else 0 for i in range(model.n_layers))
+    if any(map(model.has_moe, written)):
+        per_token += _experts(model, width)
     heads = model.mtp_depth * (3 * model.dim * width + _swiglu(model.dim, model.moe_inter_dim, width))
     return per_token + share * (3 * model.dim * width + heads)
 
@@ -214,10 +215,9 @@ def _gdn(model: ModelConfig, width: int, kernel: str, compiled: bool) -> int:
     inner, heads, keys = model.gdn_d_inner, model.gdn_n_heads, model.gdn_n_heads * model.gdn_d_state
     delta = model.gdn_recurrence == "gated_delta"
     if kernel == "triton":
-        numbers = 2 * model.dim + 4 * inner + 2 * keys
-        numbers += inner * (delta or model.gdn_output_norm) + 2 * keys * delta
-        numbers += inner * (model.gdn_rope_target == "v")
-        gates = 8 if delta else 3
+        norm = delta or model.gdn_output_norm
+        numbers = 2 * model.dim + (4 + norm + (model.gdn_rope_target == "v")) * inner + (4 if delta else 2) * keys
+        gates = (5 if delta else 1) + norm + (model.gdn_gate == "mean")
         unfused = 0 if compiled or not delta else 2 * keys * (_FP32 - width)
     else:
         numbers = 2 * model.dim + inner * (model.gdn_d_conv + 5) + 2 * keys

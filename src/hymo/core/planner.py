@@ -34,8 +34,6 @@ USABLE_MEMORY = 0.92
 _LARGEST_MICRO_BATCH = 4096
 _MOST_DEVICES = 512
 """Most devices that a refusal looks for."""
-_HOST_MS = (3.3, 7.3)
-"""Milliseconds of a step for each block and pass of three models so small that their device waited for the host."""
 _WORTH_SAYING = 1.03
 """Speed-up from which on a plan advises another micro-batch."""
 
@@ -383,14 +381,16 @@ def _warnings(
     if target is not None and throughput is None:
         reason = "its bf16 peak is unknown" if target.peak is None else "the peak is for bf16, the run computes in fp32"
         found.append(f"no throughput for {target.name}: {reason}.")
+    passes = -(-training.sequences_per_step // (training.micro_batch_size * gpus))
     if throughput is not None:
-        passes = -(-training.sequences_per_step // (training.micro_batch_size * gpus)) * config.model.n_layers
-        each = 1e3 * training.tokens_per_step / throughput.tokens_per_second / passes
-        if each < _HOST_MS[0]:
+        each = 1e3 * training.tokens_per_step / throughput.tokens_per_second / passes / config.model.n_layers
+        least, most = MEASURED.host_ms
+        if each < least:
+            larger = "a larger training.micro_batch_size" if passes > 1 else "more tokens a step"
             found.append(
-                f"the device needs {each:.1f} ms a block and pass, less than the {_HOST_MS[0]:g} to {_HOST_MS[1]:g} ms "
-                "that a host took to start their kernels beside an H200: expect a fraction of this speed, or raise "
-                "training.micro_batch_size."
+                f"the device is expected to need {each:.1f} ms for a block in a pass; beside an {MEASURED.device} a "
+                f"host took {least:g} to {most:g} ms to start the kernels of one. The speed above may not be reached; "
+                f"{larger} gives the device more to do."
             )
     if context is not None and context > config.model.max_seq_len * config.model.yarn_factor:
         found.append(

@@ -27,7 +27,7 @@ class StepWork:
     matmul_flops: float
     attention_flops: float
     kept_bytes: float
-    """Activations that autograd keeps over all passes, before the compiler saves some."""
+    """Activations that autograd keeps over all passes: GDN mixers as the compiler leaves them, all else as written."""
     gaps: int
     """Passes times blocks."""
     received_bytes: float
@@ -51,13 +51,13 @@ def step_work(config: HyMoConfig, gpus: int, micro_batch: int, level: Level, rec
     if level == "full":
         again = 4 / 3
     elif level == "selective":
-        passes = (model.n_activated_experts + model.n_shared_experts) * sum(map(model.has_moe, range(model.n_layers)))
+        passes = (model.n_activated_experts + model.n_shared_experts) * sum(map(model.has_moe, model.mla_layers))
         experts = swiglu_tensors(model.dim, model.moe_inter_dim, Role.EXPERT)
         products += 2.0 * passes * sum(tensor.numel for tensor in experts)
     return StepWork(
         matmul_flops=tokens * products * again,
         attention_flops=tokens * attention * again,
-        kept_bytes=activation_bytes(config, "none", on_gpu=True) * tokens * again,
+        kept_bytes=activation_bytes(config, "none", on_gpu=True, kept=1.0) * tokens * again,
         gaps=-(-training.sequences_per_step // (micro_batch * gpus)) * model.n_layers,
         received_bytes=received,
     )

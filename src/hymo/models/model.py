@@ -247,7 +247,7 @@ class HyMo(nn.Module):
             known,
             padded,
             self.kernel,
-            capacity=self.training or telemetry is not None,
+            capacity=self.training,
             telemetry=telemetry,
         )
 

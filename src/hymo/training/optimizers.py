@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _DECAYED = (Role.EXPERT, Role.MATRIX)
 _FUSED_DEVICES = ("cuda", "cpu", "mps")
+_COPIED = 1 << 28
+"""Elements over all ranks of AdamW's parameters that a measured step copies at once, 1 GiB; one parameter at least."""
 
 
 class Optimizers:
@@ -50,35 +53,73 @@ class Optimizers:
     @torch.no_grad()
     def step(self) -> None:
         """Update every parameter once. A missing gradient counts as zero, so that all states advance together."""
+        self._fill_gradients()
+        for optimizer in self:
+            optimizer.step()
+
+    def _fill_gradients(self) -> None:
         for group in self.adamw.param_groups:
             for p in group["params"]:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
-        for optimizer in self:
-            optimizer.step()
 
     @torch.no_grad()
     def step_measured(self) -> dict[str, float]:
         """Step, and return RMS(update) / RMS(weight before) by `optimizer.group`; 0 where the weights are all zero.
 
-        Holds a copy of all parameters during the step, when activations are free: for logged steps.
+        AdamW's parameters move a part at a time, so that copies of NorMuon's or of one part are held, never of all.
         """
-        before = [[p.clone() for p in group["params"]] for group in self.groups]
-        self.step()
-        ratios = []
-        kinds = [(o, "normuon" if o is self.normuon else "adamw") for o in self]
-        labels = [f"{kind}.{group['name']}" for o, kind in kinds for group in o.param_groups]
-        for group, old in zip(self.groups, before, strict=True):
+        self._fill_gradients()
+        norms: list[tuple[str, Tensor]] = []
+        if self.normuon is not None:
+            self._move(self.normuon, "normuon", norms)
+        groups = self.adamw.param_groups
+        try:
+            for group in groups:
+                for part in self._parts(group):
+                    self.adamw.param_groups = [part]
+                    self._move(self.adamw, "adamw", norms)
+        finally:
+            self.adamw.param_groups = groups
+        weights = dict.fromkeys((label for label, _ in norms), 0.0)
+        updates = dict(weights)
+        read = torch.stack([pair for _, pair in norms]).tolist()
+        for (label, _), (weight, update) in zip(norms, read, strict=True):
+            weights[label] += weight**2
+            updates[label] += update**2
+        return {label: math.sqrt(updates[label] / w) if w > 0 else 0.0 for label, w in weights.items()}
+
+    def _move(self, optimizer: Optimizer, kind: str, norms: list[tuple[str, Tensor]]) -> None:
+        """Step one optimizer; note the norms of weights before and of updates by `optimizer.group`."""
+        before = [[p.clone() for p in group["params"]] for group in optimizer.param_groups]
+        optimizer.step()
+        for group, old in zip(optimizer.param_groups, before, strict=True):
             weight = global_norm(group["param_names"], old, self._shards, self._ranks)
             torch._foreach_sub_(old, group["params"])
             update = global_norm(group["param_names"], old, self._shards, self._ranks)
-            ratios.append(torch.where(weight > 0, update / weight, 0.0))
-        return dict(zip(labels, torch.stack(ratios).tolist(), strict=True))
+            norms.append((f"{kind}.{group['name']}", torch.stack((weight, update))))
+
+    def _parts(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """A parameter group in parts of up to _COPIED elements, the same on every rank."""
+        part: list[tuple[str, Tensor]] = []
+        filled = 0
+        for name, p in zip(group["param_names"], group["params"], strict=True):
+            size = (p.shape if self._shards is None else self._shards.shape(name)).numel()
+            if part and filled + size > _COPIED:
+                yield _with(group, part)
+                part, filled = [], 0
+            part.append((name, p))
+            filled += size
+        yield _with(group, part)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients."""
         for optimizer in self:
             optimizer.zero_grad(set_to_none=set_to_none)
+
+
+def _with(group: dict[str, Any], part: list[tuple[str, Tensor]]) -> dict[str, Any]:
+    return {**group, "params": [p for _, p in part], "param_names": [name for name, _ in part]}
 
 
 def build_optimizers(

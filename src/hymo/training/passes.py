@@ -31,8 +31,7 @@ class Passes:
         training, dtype = config.training, compute_dtype(config, device)
         self.shards = ShardedModel(master, training, ranks, dtype) if ranks.size > 1 else None
         self.copy: ShardedModel | WorkingCopy = self.shards or WorkingCopy(master, dtype)
-        self.observes_apart = device.type == "cuda" and training.torch_compile_gdn
-        """Whether telemetry has a pass of its own: compiled blocks record nothing, and uncompiled ones keep more."""
+        self.observes_apart = observes_apart(device, config)
         self._captures = False
         if device.type != "cuda":
             return
@@ -98,15 +97,13 @@ class Passes:
         """Fill `record` from a window's first row, without gradients and without counting it as trained on."""
         model, bounds = self.copy.model, window.cu_seqlens
         bounds = None if bounds is None else bounds[bounds <= window.inputs.shape[1]]
-        first = self._moved(Window(window.inputs[:1], window.targets[:1], bounds))
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad():
-                model.head_inputs(first, record, mtp=False)
-        finally:
-            model.train(was_training)
-            self.copy.release()
+        counts = [mixture.tokens_per_expert for mixture in model.mixtures()]
+        before = [count.clone() for count in counts]
+        with torch.no_grad():
+            model.head_inputs(self._moved(Window(window.inputs[:1], window.targets[:1], bounds)), record, mtp=False)
+            for count, kept in zip(counts, before, strict=True):
+                count.copy_(kept)
+        self.copy.release()
 
     def count_targets(self, windows: Sequence[Window]) -> list[dict[str, int]]:
         """Targets of each window by head; the host's work alone."""
@@ -124,3 +121,8 @@ class Passes:
             total = self.ranks.total(torch.cat([tensor.flatten() for tensor in counted]))
             sums = total.split([tensor.numel() for tensor in counted])
             torch._foreach_copy_(counted, [s.view_as(t) for s, t in zip(sums, counted, strict=True)])
+
+
+def observes_apart(device: torch.device, config: HyMoConfig) -> bool:
+    """Whether telemetry has a pass of its own: compiled blocks record nothing, and blocks as written keep more."""
+    return device.type == "cuda" and config.training.torch_compile_gdn

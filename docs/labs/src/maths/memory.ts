@@ -72,21 +72,23 @@ const computeBytes = (config: Config): number => (config.training.param_dtype ==
 // Python's round: halves go to the even neighbour.
 const halfEven = (x: number): number => (x % 1 === 0.5 ? 2 * Math.round(x / 2) : Math.round(x));
 
-// `kept` is the share that compiled blocks keep of what is no GDN block's; undefined where nothing is compiled.
+// `kept` is the share that compiled code keeps of all but GDN mixers; undefined where nothing is compiled.
+// MLA blocks whose experts are recomputed run as written.
 export function activationBytes(config: Config, level: string, onGpu: boolean, kept?: number): number {
   const m = config.model;
   const width = computeBytes(config);
   const share = kept ?? 1;
   const kernel = onGpu && config.training.gdn_kernel === "auto" ? "triton" : config.training.gdn_kernel;
   const layers = Array.from({ length: m.n_layers }, (_, i) => i);
-  const mixer = (i: number): number =>
-    isMla(m, i) ? share * mla(m, width) : gdn(m, width, kernel, kept !== undefined);
-  const blocks = layers.map((i) => mixer(i) + share * second(m, i, width, level === "selective"));
+  const written = (i: number): boolean => level === "selective" && isMla(m, i);
+  const blocks = layers.map((i) => {
+    const own = written(i) ? 1 : share;
+    const mixer = isMla(m, i) ? own * mla(m, width) : gdn(m, width, kernel, kept !== undefined);
+    return own * second(m, i, width, written(i)) + mixer;
+  });
   let perToken =
     level === "full" ? m.n_layers * m.dim * width + Math.max(...blocks) : blocks.reduce((a, b) => a + b, 0);
-  if (level === "selective") {
-    perToken += share * Math.max(...layers.map((i) => (hasMoe(m, i) ? experts(m, width) : 0)));
-  }
+  if (layers.some((i) => written(i) && hasMoe(m, i))) perToken += experts(m, width);
   const heads = m.mtp_depth * (3 * m.dim * width + swiglu(m.dim, m.moe_inter_dim, width));
   return perToken + share * (3 * m.dim * width + heads);
 }
@@ -119,10 +121,9 @@ function gdn(m: Model, width: number, kernel: string, compiled: boolean): number
   const delta = m.gdn_recurrence === "gated_delta";
   let [numbers, gates, unfused] = [2 * m.dim + inner * (m.gdn_d_conv + 5) + 2 * keys, 4, 0];
   if (kernel === "triton") {
-    numbers = 2 * m.dim + 4 * inner + 2 * keys + (delta ? 2 * keys : 0);
-    if (delta || m.gdn_output_norm) numbers += inner;
-    if (m.gdn_rope_target === "v") numbers += inner;
-    gates = delta ? 8 : 3;
+    const norm = Number(delta || m.gdn_output_norm);
+    numbers = 2 * m.dim + (4 + norm + Number(m.gdn_rope_target === "v")) * inner + (delta ? 4 : 2) * keys;
+    gates = (delta ? 5 : 1) + norm + Number(m.gdn_gate === "mean");
     unfused = delta && !compiled ? 2 * keys * (FP32 - width) : 0;
   }
   if (m.gdn_gate !== "none") numbers += inner;

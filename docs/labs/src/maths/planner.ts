@@ -1,5 +1,5 @@
 // What `hymo plan` says, from the same configuration. Formulas: hymo/core/planner.py and throughput.py.
-import { attentionFlops, cacheBytes, countParameters, flopsPerToken, hasMoe, stateBytes, usedPerToken } from "./accounting";
+import { attentionFlops, cacheBytes, countParameters, flopsPerToken, hasMoe, isMla, stateBytes, usedPerToken } from "./accounting";
 import type { Config, Constants, Device } from "./config";
 import {
   type Memory,
@@ -132,14 +132,14 @@ function stepSeconds(
   let products = 6 * usedPerToken(m, true);
   const again = level === "full" ? 4 / 3 : 1;
   if (level === "selective") {
-    const blocks = Array.from({ length: m.n_layers }, (_, i) => i).filter((i) => hasMoe(m, i)).length;
+    const blocks = Array.from({ length: m.n_layers }, (_, i) => i).filter((i) => isMla(m, i) && hasMoe(m, i)).length;
     products += 2 * (m.n_activated_experts + m.n_shared_experts) * blocks * 3 * m.dim * m.moe_inter_dim;
   }
   const tokens = (tokensPerStep(config) / gpus) * again;
   return (
     (tokens * products) / (e.matmul * device.peak!) +
     (tokens * 3 * attentionFlops(m, t.seq_len)) / (e.attention * device.peak!) +
-    (tokens * activationBytes(config, "none", true)) / (e.memory * device.bandwidth!) +
+    (tokens * activationBytes(config, "none", true, 1)) / (e.memory * device.bandwidth!) +
     passes * m.n_layers * e.gap_seconds +
     received / device.link!
   );
