@@ -23,7 +23,8 @@ from hymo.ablations import summary as comparing
 from hymo.ablations.families import FAMILIES, family
 from hymo.ablations.job import heads_gradient
 from hymo.ablations.report import markdown, write_report
-from hymo.ablations.results import ORIGIN, OTHERS, Results, measured
+from hymo.ablations.results import ORIGIN, OTHERS, Results
+from hymo.ablations.rows import measured
 from hymo.ablations.runner import Runner, lay_out, visible_gpus
 from hymo.ablations.variants import build, cadence
 from hymo.cli.app import main

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from hymo.ablations.results import FACTS
+from hymo.ablations.rows import FACTS
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import HymoError, TrainingError
 from hymo.core.files import write_text

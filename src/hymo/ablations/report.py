@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hymo.ablations.families import GENERAL_LIMITS, Family
-from hymo.ablations.results import Row, environments
+from hymo.ablations.results import environments
+from hymo.ablations.rows import Row
 from hymo.ablations.summary import CONFIDENCE, Summary, alone, summarise, target_of, time_to, tokens_to
 from hymo.ablations.variants import BASE
 from hymo.core.errors import UsageError

@@ -23,7 +23,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hymo.ablations.results import Results, Row, describe, group_key, measured, row_key
+from hymo.ablations.results import Results
+from hymo.ablations.rows import Row, describe, group_key, measured, row_key
 from hymo.ablations.variants import BASE, Comparison, Variant
 from hymo.core.config import HyMoConfig
 from hymo.core.errors import ConfigError, UsageError

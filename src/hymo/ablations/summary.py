@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hymo.ablations.results import Row
+from hymo.ablations.rows import Row
 from hymo.ablations.variants import BASE
 from hymo.evaluation.statistics import pooled_half_width, seed_interval
 
