@@ -97,7 +97,8 @@ def fit(steps: Sequence[Step], small: Sequence[Step]) -> Measured:
 
     `small` are steps that the host bounds.
     """
-    hosts = [(s.milliseconds - (s.optimizer_ms or 0)) / s.config.model.n_layers / s.passes for s in small]
+    alone = [s for s in small if s.optimizer_ms is not None and s.gpus == 1 and s.device.key == steps[0].device.key]
+    hosts = [(s.milliseconds - (s.optimizer_ms or 0)) / s.config.model.n_layers / s.passes for s in alone]
     single = [step for step in steps if step.gpus == 1]
     ideal, spent = (
         dict.fromkeys(("matmul", "attention", "memory"), 0.0),

@@ -23,7 +23,7 @@ from hymo.core.errors import CheckpointError, HymoError, UsageError
 from hymo.core.load import derive_config, load_config
 from hymo.models.checkpoint import Manifest, list_checkpoints, verified
 from hymo.models.moe import DeepSeekMoE
-from hymo.training import checkpointer
+from hymo.training import checkpointer, optimizers
 from hymo.training.checkpointer import Checkpointer
 from hymo.training.metrics import read_metrics
 from hymo.training.normuon import NorMuon
@@ -118,6 +118,7 @@ def routes() -> Iterator[list[Any]]:
 
 def curve(ranks: Ranks, config: HyMoConfig, steps: int = STEPS) -> dict[str, Any]:
     """Steps on uneven batches: what was recorded, the weights, and the routing of every micro-batch."""
+    optimizers._COPIED = 500  # a measured step in several parts, cut alike on every rank
     with routes() as seen:
         trainer = Trainer(config, uneven(STEPS, config.training.seq_len), ranks=ranks)
         first = whole(trainer)

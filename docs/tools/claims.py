@@ -183,8 +183,13 @@ def _owners() -> list[str]:
         "",
         "The assignment changes who computes a matrix, not what: that several ranks give one process's weights is",
     ]
-    lines += ["tested ([several ranks](../distributed.md)). On two H200 both optimizers took 45 to 85 ms of a step of"]
-    lines += ["2,346 to 2,432 ([ranks-h200x2](../records/benchmarks.md#ranks-h200x2))."]
+    lines += ["tested ([several ranks](../distributed.md)).", ""]
+    measured = results("ranks-h200x2")
+    if measured is None:
+        return [*lines, "Time on GPUs: not measured yet."]
+    lines += ["| both optimizers' update, measured | GPUs | ms | ms of the whole step |", "|---|---|---|---|"]
+    for row in measured["rows"]:
+        lines.append(f"| {row['name']} | {row['gpus']} | {row['optimizer_ms']:.1f} | {row['ms_per_step']:,.0f} |")
     return lines
 
 
@@ -255,7 +260,7 @@ def comparisons_page() -> str:
         lines += ["## next: At equal wall clock", ""]
         lines += clock_section(speeds["rows"], timed["rows"], family_rows("next", source))
         files = " and ".join(f"[{name}](benchmarks.md#{name})" for name in source["clock"].values())
-        lines += [f"{timed['rows'][0]['device']}, torch {timed['environment']['torch']}; commands: {files}.", ""]
+        lines += [f"{timed['environment']['device']}, torch {timed['environment']['torch']}; commands: {files}.", ""]
     if (swept := results(source["rates"])) is not None:
         lines += ["## rates: Learning rates, at several widths", "", *sweep_section(swept["rows"])]
         lines += [f"{origin(swept['rows'], swept['environment'])} {family('rates').limits}", ""]

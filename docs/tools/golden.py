@@ -130,6 +130,9 @@ def _variants() -> dict[str, HyMoConfig]:
     found["delta as written"] = derive_config(found["delta"], training={"torch_compile_gdn": False})
     found["norm"] = derive_config(flagship, model={"gdn_output_norm": True, "gdn_rope_target": "v"})
     found["dense"] = derive_config(flagship, model={"moe_placement": "none", "gdn_ffn_dim": 512, "gdn_gate": "none"})
+    recomputed = {"activation_checkpointing": "selective"}
+    found["dense, recomputed"] = derive_config(flagship, model={"moe_placement": "none"}, training=recomputed)
+    found["all moe, recomputed"] = derive_config(flagship, model={"moe_placement": "all"}, training=recomputed)
     found["all moe"] = derive_config(flagship, model={"moe_placement": "all"})
     found["untied"] = derive_config(flagship, model={"tie_embeddings": False, "n_shared_experts": 0})
     found["adamw"] = derive_config(flagship, optimizer={"optimizer_partition": "adamw"})

@@ -83,7 +83,7 @@ def test_memory_is_flat_over_200_micro_batches(small: Trainer) -> None:
 
 
 def test_a_logged_step_holds_no_more_than_another() -> None:
-    """At a size where activations outweigh the copy of all parameters that a logged step compares its update with."""
+    """At a size where activations outweigh the copies of parameters by which a logged step measures its update."""
     shape = [*TWIN, "training.micro_batch_size=16", "training.grad_accum_steps=2", "training.seq_len=2048"]
     trainer = Trainer(load_config("hymo_750m", [*shape, *STABLE]), batches(16, 2048))
     take(trainer)

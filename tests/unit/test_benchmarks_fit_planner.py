@@ -18,7 +18,7 @@ from hymo.ablations.variants import build  # noqa: E402
 from hymo.core.config import HyMoConfig  # noqa: E402
 from hymo.core.load import derive_config, load_config  # noqa: E402
 from hymo.core.measured import MEASURED  # noqa: E402
-from hymo.core.memory import activation_bytes, training_memory  # noqa: E402
+from hymo.core.memory import training_memory  # noqa: E402
 from hymo.core.planner import plan  # noqa: E402
 
 STEPS = measured_steps("ranks", "train")
@@ -95,14 +95,6 @@ def test_ablations_lie_between_compiled_blocks_and_blocks_as_written() -> None:
     assert met > 90
 
 
-def test_ablations_observed_apart_are_met() -> None:
-    known = variants()
-    for row in rows("ablations-h200"):
-        config = known.get((row["family"], row["variant"]))
-        if config is not None and row.get("peak_gib") and not row["commit"].startswith(OBSERVED_AS_WRITTEN):
-            assert abs(bracket(config)[0] / row["peak_gib"] - 1) <= 0.1, row["variant"]
-
-
 def test_the_flagships_train_at_the_planned_speed_and_in_the_planned_memory() -> None:
     last = {row["preset"]: row for row in rows("next-h200")}
     assert len(last) == 2
@@ -135,25 +127,6 @@ def test_where_the_host_sets_the_time_the_plan_says_so() -> None:
     assert [said in w and "; a larger training.micro_batch_size" in w for w in plan(many, "h200").warnings] == [True]
 
 
-def test_a_recomputed_mixture_is_counted_as_it_runs() -> None:
-    """With experts recomputed, MLA blocks run as written and GDN blocks keep theirs."""
-    config = derive_config(load_config("hymo_750m"), model={"moe_placement": "all", "gdn_ffn_dim": 0})
-    flagship = load_config("hymo_750m")
-    kept = {
-        share: {level: activation_bytes(c, level, on_gpu=True, kept=share) for level in ("none", "selective")}
-        for share in (0.0, 0.5, 1.0)
-        for c in (flagship,)
-    }
-    slope = kept[1.0]["selective"] - kept[0.0]["selective"]
-    heads = 2 * (3 * 896 * 2 + 2 * (896 + 4 * 2304))
-    assert slope == 3 * 896 * 2 + heads  # embedding, final norm and prediction heads alone
-    assert kept[1.0]["none"] > kept[1.0]["selective"] > kept[0.5]["selective"]
-    every = activation_bytes(config, "selective", on_gpu=True, kept=1.0)
-    none = activation_bytes(config, "none", on_gpu=True, kept=1.0)
-    experts = 3 * 2 * (896 + 4 * 2304 + 896)
-    assert none - every == 8 * experts - experts  # eight attention blocks, one of them while it is recomputed
-
-
 def test_rows_by_old_and_new_names_are_one() -> None:
     parts = {"matrix products": 900.0, "attention": 200.0, "fused by the compiler": 300.0}
     shared = {"config": "hymo_small", "device": "NVIDIA H200", "tokens_per_step": 32_768}
@@ -178,6 +151,7 @@ def test_a_fit_finds_the_efficiencies_that_made_the_rows() -> None:
                 "micro_batch": micro,
                 "tok_per_s": 1e5,
                 "peak_gib": 10.0,
+                "optimizer_ms": 28.0,
                 "breakdown_ms": {
                     "matrix products": 100.0,
                     "attention": 7.0,
@@ -193,6 +167,7 @@ def test_a_fit_finds_the_efficiencies_that_made_the_rows() -> None:
     found = fit(steps, steps)
     # 6 x 43,394,130 multiplied parameters a token, 32,768 tokens in 0.1 s of 989 TFLOP/s.
     assert found.matmul == pytest.approx(6 * 43_394_130 * 32_768 / 0.1 / 989e12, rel=1e-3)
+    assert found.host_ms == (3.1, 6.2)  # 299.68 ms in 8 and 4 passes of 12 blocks
     assert found.gap_seconds == pytest.approx((0.32768 - 0.16) / ((8 + 4) / 2 * 12), rel=1e-3)
     for step in steps:
         assert predicted(step, found)[0] == pytest.approx(327.68, rel=0.2)

@@ -9,7 +9,8 @@ import torch
 
 from hymo.core.config import HyMoConfig
 from hymo.core.load import derive_config, load_config
-from hymo.core.memory import LEVELS, LOGIT_CHUNK_ELEMENTS, optimizer_sizes, training_memory
+from hymo.core.memory import LEVELS, LOGIT_CHUNK_ELEMENTS, activation_bytes, optimizer_sizes, training_memory
+from hymo.core.throughput import step_work
 from hymo.models import build_hymo
 from hymo.training.optimizers import build_optimizers
 
@@ -119,6 +120,30 @@ def test_checkpointing_saves_memory_in_order() -> None:
         training_memory(load_config("hymo_750m"), level=level, on_gpu=False).activations for level in LEVELS
     )
     assert none > selective > full
+
+
+FLAGSHIP = load_config("hymo_750m")
+SWIGLU = 2 * (896 + 4 * 2304)
+"""bf16: input, gate, its SiLU, up and their product."""
+
+
+def test_recomputed_parts_of_attention_blocks_are_counted_as_they_run() -> None:
+    """As written, whatever the compiler does to the others; only the input stays, and the largest is made again."""
+    slope = [activation_bytes(FLAGSHIP, "selective", on_gpu=True, kept=share) for share in (0.0, 1.0)]
+    heads = 2 * (3 * 896 * 2 + SWIGLU)
+    assert slope[1] - slope[0] == 3 * 896 * 2 + heads  # what is no block's: embedding, final norm, prediction heads
+    experts = 2 * 896 * 2 + 3 * 4 * 16 + 3 * (SWIGLU + 896 * 2)
+    for placement, part in (("attention", experts), ("all", experts), ("none", 2 * 896 * 2 + SWIGLU)):
+        config = derive_config(FLAGSHIP, model={"moe_placement": placement})
+        none, selective = (activation_bytes(config, level, on_gpu=True, kept=1.0) for level in ("none", "selective"))
+        assert none - selective == 7 * part - 8 * 896 * 2, placement
+
+
+@pytest.mark.parametrize(("placement", "widths"), [("attention", 3 * 2304), ("all", 3 * 2304), ("none", 2304)])
+def test_recomputed_parts_are_computed_twice_forward(placement: str, widths: int) -> None:
+    config = derive_config(FLAGSHIP, model={"moe_placement": placement})
+    none, selective = (step_work(config, 1, 4, level).matmul_flops for level in ("none", "selective"))
+    assert selective - none == pytest.approx(8 * 2 * 3 * 896 * widths * config.training.tokens_per_step)
 
 
 def test_large_vocabularies_never_hold_all_logits() -> None:

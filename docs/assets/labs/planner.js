@@ -27,19 +27,19 @@ function g(e, t, n = 1, i = e.training.micro_batch_size, a = e.training.activati
 }
 var _ = (e) => !e.reshard_after_forward && e.reduce_dtype === "float32", v = (e) => e.training.param_dtype === "bfloat16" ? 2 : p, y = (e) => e % 1 == .5 ? 2 * Math.round(e / 2) : Math.round(e);
 function b(e, t, n, r) {
-	let i = e.model, o = v(e), s = r ?? 1, c = n && e.training.gdn_kernel === "auto" ? "triton" : e.training.gdn_kernel, l = Array.from({ length: i.n_layers }, (e, t) => t), u = (e) => t === "selective" && f(i, e), d = l.map((e) => {
-		let t = u(e) ? 1 : s, n = f(i, e) ? t * w(i, o) : T(i, o, c, r !== void 0);
-		return t * x(i, e, o, u(e)) + n;
-	}), p = t === "full" ? i.n_layers * i.dim * o + Math.max(...d) : d.reduce((e, t) => e + t, 0);
-	l.some((e) => u(e) && a(i, e)) && (p += C(i, o));
-	let m = i.mtp_depth * (3 * i.dim * o + S(i.dim, i.moe_inter_dim, o));
-	return p + s * (3 * i.dim * o + m);
+	let i = e.model, a = v(e), o = r ?? 1, s = n && e.training.gdn_kernel === "auto" ? "triton" : e.training.gdn_kernel, c = Array.from({ length: i.n_layers }, (e, t) => t), l = (e) => t === "selective" && f(i, e), u = c.map((e) => {
+		let t = l(e) ? 1 : o, n = f(i, e) ? t * w(i, a) : T(i, a, s, r !== void 0);
+		return (l(e) ? i.dim * a : o * x(i, e, a)) + n;
+	}), d = t === "full" ? i.n_layers * i.dim * a + Math.max(...u) : u.reduce((e, t) => e + t, 0);
+	d += Math.max(0, ...c.filter(l).map((e) => x(i, e, a)));
+	let p = i.mtp_depth * (3 * i.dim * a + S(i.dim, i.moe_inter_dim, a));
+	return d + o * (3 * i.dim * a + p);
 }
-function x(e, t, n, r) {
-	let i = 0;
-	a(e, t) && (i += 2 * e.dim * n + 12 * e.n_routed_experts + (r ? 0 : C(e, n)));
-	let o = s(e, t);
-	return o ? i + 2 * e.dim * n + S(e.dim, o, n) : i;
+function x(e, t, n) {
+	let r = 0;
+	a(e, t) && (r += 2 * e.dim * n + 12 * e.n_routed_experts + C(e, n));
+	let i = s(e, t);
+	return i ? r + 2 * e.dim * n + S(e.dim, i, n) : r;
 }
 var S = (e, t, n) => n * (e + 4 * t), C = (e, t) => (e.n_activated_experts + e.n_shared_experts) * (S(e.dim, e.moe_inter_dim, t) + e.dim * t);
 function w(e, t) {
@@ -115,18 +115,18 @@ function M(n, r, a, o, s, c) {
 		possible: f === null || Object.values(v).some((e) => e.largest !== 0)
 	};
 }
-function N(t, n, r, i, o, s) {
-	let [c, l, u] = [
+function N(t, n, r, i, o, c) {
+	let [l, u, f] = [
 		t.model,
 		t.training,
 		n.measured
-	], p = l.activation_checkpointing, m = 6 * e(c, !0), h = p === "full" ? 4 / 3 : 1;
+	], p = u.activation_checkpointing, m = 6 * e(l, !0), h = p === "full" ? 4 / 3 : 1;
 	if (p === "selective") {
-		let e = Array.from({ length: c.n_layers }, (e, t) => t).filter((e) => f(c, e) && a(c, e)).length;
-		m += 2 * (c.n_activated_experts + c.n_shared_experts) * e * 3 * c.dim * c.moe_inter_dim;
+		let e = (l.n_activated_experts + l.n_shared_experts) * l.mla_layers.filter((e) => a(l, e)).length * l.moe_inter_dim + l.mla_layers.reduce((e, t) => e + s(l, t), 0);
+		m += 6 * l.dim * e;
 	}
 	let g = A(t) / i * h;
-	return g * m / (u.matmul * r.peak) + g * 3 * d(c, l.seq_len) / (u.attention * r.peak) + g * b(t, "none", !0, 1) / (u.memory * r.bandwidth) + o * c.n_layers * u.gap_seconds + s / r.link;
+	return g * m / (f.matmul * r.peak) + g * 3 * d(l, u.seq_len) / (f.attention * r.peak) + g * b(t, "none", !0, 1) / (f.memory * r.bandwidth) + o * l.n_layers * f.gap_seconds + c / r.link;
 }
 function P(e, t, n, r, i) {
 	let a = (a) => g(e, t, n, a, r, !0).total <= i, o = Math.ceil(k(e) / n), [s, c] = a(o) ? [o, Math.max(o, O)] : [0, o - 1];

@@ -2,8 +2,8 @@
 
 Parameters, gradients and optimizer states follow exactly from `hymo.core.accounting`. Activations are an estimate: the
 tensors that autograd keeps of each kind of block, counted from the operations in their order, without the allocator's
-rounding and without temporaries of the backward pass. Compiled GDN mixers are counted as the compiler leaves them; all
-else keeps a measured share where blocks are compiled.
+rounding, temporaries of the backward pass, and the states that recurrences keep for each document (up to a gigabyte).
+Compiled GDN mixers are counted as the compiler leaves them; all else keeps a measured share where blocks are compiled.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool, kept: fl
         level: activation checkpointing.
         on_gpu: whether `auto` stands for the Triton kernels.
         kept: share that compiled code keeps of all but GDN mixers; None where nothing is compiled. MLA blocks whose
-            experts are recomputed run as written.
+            feed-forward part is recomputed (`selective`) run as written and keep its input.
     """
     model, width, share = config.model, _compute_bytes(config), 1.0 if kept is None else kept
     kernel = "triton" if on_gpu and config.training.gdn_kernel == "auto" else config.training.gdn_kernel
@@ -163,22 +163,20 @@ def activation_bytes(config: HyMoConfig, level: Level, *, on_gpu: bool, kept: fl
     blocks = []
     for layer in range(model.n_layers):
         own = 1.0 if layer in written else share
-        second = own * _second(model, layer, width, recompute_experts=layer in written)
+        second = model.dim * width if layer in written else share * _second(model, layer, width)
         mla = layer in model.mla_layers
         blocks.append(second + (own * _mla(model, width) if mla else _gdn(model, width, kernel, kept is not None)))
     per_token = model.n_layers * model.dim * width + max(blocks) if level == "full" else sum(blocks)
-    if any(map(model.has_moe, written)):
-        per_token += _experts(model, width)
+    per_token += max((_second(model, layer, width) for layer in written), default=0)
     heads = model.mtp_depth * (3 * model.dim * width + _swiglu(model.dim, model.moe_inter_dim, width))
     return per_token + share * (3 * model.dim * width + heads)
 
 
-def _second(model: ModelConfig, layer: int, width: int, recompute_experts: bool) -> int:
+def _second(model: ModelConfig, layer: int, width: int) -> int:
     """Bytes per token of a block's feed-forward part: experts, a dense one, or none."""
     size = 0
     if model.has_moe(layer):
-        router = 3 * _FP32 * model.n_routed_experts
-        size += 2 * model.dim * width + router + (0 if recompute_experts else _experts(model, width))
+        size += 2 * model.dim * width + 3 * _FP32 * model.n_routed_experts + _experts(model, width)
     dense = dense_ffn_width(model, layer)
     if dense:
         size += 2 * model.dim * width + _swiglu(model.dim, dense, width)

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hymo.core.accounting import attention_flops, swiglu_tensors, used_per_token
+from hymo.core.accounting import attention_flops, dense_ffn_width, used_per_token
 from hymo.core.config import HyMoConfig
 from hymo.core.hardware import Device
 from hymo.core.measured import MEASURED, Measured
 from hymo.core.memory import Level, activation_bytes
-from hymo.core.roles import Role
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,8 @@ def step_work(config: HyMoConfig, gpus: int, micro_batch: int, level: Level, rec
         config: the run.
         gpus: devices that share the step's sequences.
         micro_batch: sequences per forward pass.
-        level: activation checkpointing: recomputed blocks (or experts) do their forward pass twice.
+        level: activation checkpointing: recomputed blocks (or feed-forward parts of MLA blocks) do their forward pass
+            twice.
         received: bytes from other ranks.
     """
     model, training = config.model, config.training
@@ -52,8 +52,8 @@ def step_work(config: HyMoConfig, gpus: int, micro_batch: int, level: Level, rec
         again = 4 / 3
     elif level == "selective":
         passes = (model.n_activated_experts + model.n_shared_experts) * sum(map(model.has_moe, model.mla_layers))
-        experts = swiglu_tensors(model.dim, model.moe_inter_dim, Role.EXPERT)
-        products += 2.0 * passes * sum(tensor.numel for tensor in experts)
+        widths = passes * model.moe_inter_dim + sum(dense_ffn_width(model, layer) for layer in model.mla_layers)
+        products += 2.0 * 3 * model.dim * widths
     return StepWork(
         matmul_flops=tokens * products * again,
         attention_flops=tokens * attention * again,

@@ -156,6 +156,7 @@ class NorMuon(Optimizer):
             if not valid:
                 raise ConfigError(f"NorMuon: {name}={value!r} is out of range. See the class for its values.")
         self._blocks, self._columns = dict(blocks or {}), dict(columns or {})
+        self._noted: list[Tensor] | None = None
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -211,6 +212,24 @@ class NorMuon(Optimizer):
             self._step_group(group, grads)
         return loss
 
+    @torch.no_grad()
+    def step_noted(self) -> list[Tensor]:
+        """Step; for each group the sums of squares (2,) of its weights before and of their change, in this process."""
+        self._noted = [group["params"][0].new_zeros(2) for group in self.param_groups]
+        try:
+            self.step()
+            return self._noted
+        finally:
+            self._noted = None
+
+    def _note(self, group: dict[str, Any], weights: Sequence[Tensor], update: Tensor) -> None:
+        """Count weights that are about to be moved by -lr times `update`, if somebody asked."""
+        if self._noted is not None:
+            index = next(i for i, each in enumerate(self.param_groups) if each is group)
+            norms = (*torch._foreach_norm(list(weights)), group["lr"] * torch.linalg.vector_norm(update))
+            squares = torch.stack(norms).square()
+            self._noted[index] += torch.stack((squares[:-1].sum(), squares[-1]))
+
     def _whole_shape(self, p: Tensor) -> torch.Size:
         """Shape of the matrices that a parameter is, or is a slice of."""
         return p.shape
@@ -238,6 +257,7 @@ class NorMuon(Optimizer):
         torch._foreach_copy_(moments, list(torch.split(moment, counts)))
         if group["weight_decay"]:
             decay(group, update, torch.cat(weights))
+        self._note(group, weights, update)
         torch._foreach_add_(weights, list(torch.split(update, counts)), alpha=-group["lr"])
 
 

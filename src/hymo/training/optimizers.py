@@ -67,37 +67,38 @@ class Optimizers:
     def step_measured(self) -> dict[str, float]:
         """Step, and return RMS(update) / RMS(weight before) by `optimizer.group`; 0 where the weights are all zero.
 
-        AdamW's parameters move a part at a time, so that copies of NorMuon's or of one part are held, never of all.
+        NorMuon notes what it moves; AdamW's parameters move a part at a time, so that a copy of one part is held.
         """
         self._fill_gradients()
-        norms: list[tuple[str, Tensor]] = []
+        squares: list[tuple[str, Tensor]] = []
         if self.normuon is not None:
-            self._move(self.normuon, "normuon", norms)
+            noted = torch.stack(self.normuon.step_noted())
+            total = noted if self._shards is None else self._ranks.total(noted, self._ranks.shard_group)
+            squares = [(f"normuon.{g['name']}", pair) for g, pair in zip(self.normuon.param_groups, total, strict=True)]
         groups = self.adamw.param_groups
         try:
             for group in groups:
                 for part in self._parts(group):
                     self.adamw.param_groups = [part]
-                    self._move(self.adamw, "adamw", norms)
+                    squares.append((f"adamw.{group['name']}", self._move(part)))
         finally:
             self.adamw.param_groups = groups
-        weights = dict.fromkeys((label for label, _ in norms), 0.0)
+        weights = dict.fromkeys((label for label, _ in squares), 0.0)
         updates = dict(weights)
-        read = torch.stack([pair for _, pair in norms]).tolist()
-        for (label, _), (weight, update) in zip(norms, read, strict=True):
-            weights[label] += weight**2
-            updates[label] += update**2
+        read = torch.stack([pair for _, pair in squares]).tolist()
+        for (label, _), (weight, update) in zip(squares, read, strict=True):
+            weights[label] += weight
+            updates[label] += update
         return {label: math.sqrt(updates[label] / w) if w > 0 else 0.0 for label, w in weights.items()}
 
-    def _move(self, optimizer: Optimizer, kind: str, norms: list[tuple[str, Tensor]]) -> None:
-        """Step one optimizer; note the norms of weights before and of updates by `optimizer.group`."""
-        before = [[p.clone() for p in group["params"]] for group in optimizer.param_groups]
-        optimizer.step()
-        for group, old in zip(optimizer.param_groups, before, strict=True):
-            weight = global_norm(group["param_names"], old, self._shards, self._ranks)
-            torch._foreach_sub_(old, group["params"])
-            update = global_norm(group["param_names"], old, self._shards, self._ranks)
-            norms.append((f"{kind}.{group['name']}", torch.stack((weight, update))))
+    def _move(self, part: dict[str, Any]) -> Tensor:
+        """Step AdamW, whose only group is `part`: sums of squares (2,) of its weights before and of their change."""
+        old = [p.clone() for p in part["params"]]
+        self.adamw.step()
+        weight = global_norm(part["param_names"], old, self._shards, self._ranks)
+        torch._foreach_sub_(old, part["params"])
+        update = global_norm(part["param_names"], old, self._shards, self._ranks)
+        return torch.stack((weight, update)).square()
 
     def _parts(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """A parameter group in parts of up to _COPIED elements, the same on every rank."""

@@ -124,6 +124,7 @@ class ShardedNorMuon(NorMuon):
                 self.state[item.param]["second_moment"].copy_(moment)
                 if group["weight_decay"]:
                     decay(group, update, item.param.clone())
+                self._note(group, [item.param], update)
                 item.param.add_(update, alpha=-group["lr"])
 
 

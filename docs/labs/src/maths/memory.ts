@@ -73,7 +73,7 @@ const computeBytes = (config: Config): number => (config.training.param_dtype ==
 const halfEven = (x: number): number => (x % 1 === 0.5 ? 2 * Math.round(x / 2) : Math.round(x));
 
 // `kept` is the share that compiled code keeps of all but GDN mixers; undefined where nothing is compiled.
-// MLA blocks whose experts are recomputed run as written.
+// MLA blocks whose feed-forward part is recomputed (selective) run as written and keep its input.
 export function activationBytes(config: Config, level: string, onGpu: boolean, kept?: number): number {
   const m = config.model;
   const width = computeBytes(config);
@@ -84,20 +84,18 @@ export function activationBytes(config: Config, level: string, onGpu: boolean, k
   const blocks = layers.map((i) => {
     const own = written(i) ? 1 : share;
     const mixer = isMla(m, i) ? own * mla(m, width) : gdn(m, width, kernel, kept !== undefined);
-    return own * second(m, i, width, written(i)) + mixer;
+    return (written(i) ? m.dim * width : share * second(m, i, width)) + mixer;
   });
   let perToken =
     level === "full" ? m.n_layers * m.dim * width + Math.max(...blocks) : blocks.reduce((a, b) => a + b, 0);
-  if (layers.some((i) => written(i) && hasMoe(m, i))) perToken += experts(m, width);
+  perToken += Math.max(0, ...layers.filter(written).map((i) => second(m, i, width)));
   const heads = m.mtp_depth * (3 * m.dim * width + swiglu(m.dim, m.moe_inter_dim, width));
   return perToken + share * (3 * m.dim * width + heads);
 }
 
-function second(m: Model, layer: number, width: number, recomputeExperts: boolean): number {
+function second(m: Model, layer: number, width: number): number {
   let size = 0;
-  if (hasMoe(m, layer)) {
-    size += 2 * m.dim * width + 3 * FP32 * m.n_routed_experts + (recomputeExperts ? 0 : experts(m, width));
-  }
+  if (hasMoe(m, layer)) size += 2 * m.dim * width + 3 * FP32 * m.n_routed_experts + experts(m, width);
   const dense = denseWidth(m, layer);
   return dense ? size + 2 * m.dim * width + swiglu(m.dim, dense, width) : size;
 }

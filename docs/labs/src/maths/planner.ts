@@ -1,5 +1,5 @@
 // What `hymo plan` says, from the same configuration. Formulas: hymo/core/planner.py and throughput.py.
-import { attentionFlops, cacheBytes, countParameters, flopsPerToken, hasMoe, isMla, stateBytes, usedPerToken } from "./accounting";
+import { attentionFlops, cacheBytes, countParameters, denseWidth, flopsPerToken, hasMoe, stateBytes, usedPerToken } from "./accounting";
 import type { Config, Constants, Device } from "./config";
 import {
   type Memory,
@@ -132,8 +132,9 @@ function stepSeconds(
   let products = 6 * usedPerToken(m, true);
   const again = level === "full" ? 4 / 3 : 1;
   if (level === "selective") {
-    const blocks = Array.from({ length: m.n_layers }, (_, i) => i).filter((i) => isMla(m, i) && hasMoe(m, i)).length;
-    products += 2 * (m.n_activated_experts + m.n_shared_experts) * blocks * 3 * m.dim * m.moe_inter_dim;
+    const passes = (m.n_activated_experts + m.n_shared_experts) * m.mla_layers.filter((i) => hasMoe(m, i)).length;
+    const widths = passes * m.moe_inter_dim + m.mla_layers.reduce((sum, i) => sum + denseWidth(m, i), 0);
+    products += 2 * 3 * m.dim * widths;
   }
   const tokens = (tokensPerStep(config) / gpus) * again;
   return (
