@@ -105,7 +105,7 @@ def test_plan_as_text_keeps_streams_apart() -> None:
     done = run("plan", "hymo_750m", "--gpu", "h200", "--gpus", "3", "--price", "2.5")
     assert done.returncode == 0
     assert "1,128,090,624" in done.stdout
-    assert "not measured" in done.stdout
+    assert "carried over to: 3 ranks" in done.stdout
     assert "warning: 128 sequences per step do not divide" in done.stderr
     assert "warning" not in done.stdout
 

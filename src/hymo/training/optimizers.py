@@ -77,10 +77,9 @@ class Optimizers:
             squares = [(f"normuon.{g['name']}", pair) for g, pair in zip(self.normuon.param_groups, total, strict=True)]
         groups = self.adamw.param_groups
         try:
-            for group in groups:
-                for part in self._parts(group):
-                    self.adamw.param_groups = [part]
-                    squares.append((f"adamw.{group['name']}", self._move(part)))
+            for part in self._parts():
+                self.adamw.param_groups = part
+                squares += self._move(part)
         finally:
             self.adamw.param_groups = groups
         weights = dict.fromkeys((label for label, _ in squares), 0.0)
@@ -91,36 +90,39 @@ class Optimizers:
             updates[label] += update
         return {label: math.sqrt(updates[label] / w) if w > 0 else 0.0 for label, w in weights.items()}
 
-    def _move(self, part: dict[str, Any]) -> Tensor:
-        """Step AdamW, whose only group is `part`: sums of squares (2,) of its weights before and of their change."""
-        old = [p.clone() for p in part["params"]]
+    def _move(self, part: list[dict[str, Any]]) -> Iterator[tuple[str, Tensor]]:
+        """Step AdamW, which holds `part` alone: by group, sums of squares (2,) of weights before and of changes."""
+        before = [[p.clone() for p in group["params"]] for group in part]
         self.adamw.step()
-        weight = global_norm(part["param_names"], old, self._shards, self._ranks)
-        torch._foreach_sub_(old, part["params"])
-        update = global_norm(part["param_names"], old, self._shards, self._ranks)
-        return torch.stack((weight, update)).square()
+        for group, old in zip(part, before, strict=True):
+            weight = global_norm(group["param_names"], old, self._shards, self._ranks)
+            torch._foreach_sub_(old, group["params"])
+            update = global_norm(group["param_names"], old, self._shards, self._ranks)
+            yield f"adamw.{group['name']}", torch.stack((weight, update)).square()
 
-    def _parts(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """A parameter group in parts of up to _COPIED elements, the same on every rank."""
-        part: list[tuple[str, Tensor]] = []
+    def _parts(self) -> list[list[dict[str, Any]]]:
+        """AdamW's groups, or pieces of them, in parts of up to _COPIED elements: the same on every rank."""
+        parts: list[list[dict[str, Any]]] = [[]]
         filled = 0
-        for name, p in zip(group["param_names"], group["params"], strict=True):
-            size = (p.shape if self._shards is None else self._shards.shape(name)).numel()
-            if part and filled + size > _COPIED:
-                yield _with(group, part)
-                part, filled = [], 0
-            part.append((name, p))
-            filled += size
-        yield _with(group, part)
+        for group in self.adamw.param_groups:
+            own: dict[str, Any] | None = None
+            for name, p in zip(group["param_names"], group["params"], strict=True):
+                size = (p.shape if self._shards is None else self._shards.shape(name)).numel()
+                if filled and filled + size > _COPIED:
+                    parts.append([])
+                    filled, own = 0, None
+                if own is None:
+                    own = {**group, "params": [], "param_names": []}
+                    parts[-1].append(own)
+                own["params"].append(p)
+                own["param_names"].append(name)
+                filled += size
+        return parts
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients."""
         for optimizer in self:
             optimizer.zero_grad(set_to_none=set_to_none)
-
-
-def _with(group: dict[str, Any], part: list[tuple[str, Tensor]]) -> dict[str, Any]:
-    return {**group, "params": [p for _, p in part], "param_names": [name for name, _ in part]}
 
 
 def build_optimizers(
