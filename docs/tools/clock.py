@@ -54,10 +54,10 @@ def clock_section(
     low, high = seed_interval(differences, CONFIDENCE)
     lines += ["", "| variant | tokens | seeds | bits per byte | minus the rival | paired t (95 %) |", "|---" * 6 + "|"]
     told = ("", ""), (f"{fmean(differences):+.4f}", f"{low:+.4f} to {high:+.4f}")
-    for name, rows, cells in zip(("rival", "winner"), zip(*((b, a) for a, b in pairs), strict=True), told, strict=True):
+    for name, rows, ends in zip(("rival", "winner"), zip(*((b, a) for a, b in pairs), strict=True), told, strict=True):
         mean = fmean(row["bits_per_byte"] for row in rows)
         seeds = ", ".join(str(row["seed"]) for row in rows)
-        lines.append(f"| {_NAMES[name]} | {rows[0]['tokens']:,} | {seeds} | {mean:.4f} | {' | '.join(cells)} |")
+        lines.append(f"| {_NAMES[name]} | {rows[0]['tokens']:,} | {seeds} | {mean:.4f} | {' | '.join(ends)} |")
     return [*lines, ""]
 
 
