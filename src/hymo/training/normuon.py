@@ -225,10 +225,13 @@ class NorMuon(Optimizer):
     def _note(self, group: dict[str, Any], weights: Sequence[Tensor], update: Tensor) -> None:
         """Count weights that are about to be moved by -lr times `update`, if somebody asked."""
         if self._noted is not None:
-            index = next(i for i, each in enumerate(self.param_groups) if each is group)
             norms = (*torch._foreach_norm(list(weights)), group["lr"] * torch.linalg.vector_norm(update))
             squares = torch.stack(norms).square()
-            self._noted[index] += torch.stack((squares[:-1].sum(), squares[-1]))
+            self._noted[self._index(group)] += torch.stack((squares[:-1].sum(), squares[-1]))
+
+    def _index(self, group: dict[str, Any]) -> int:
+        """Place of a group among all: they are dictionaries, which compare by what they hold."""
+        return next(i for i, each in enumerate(self.param_groups) if each is group)
 
     def _whole_shape(self, p: Tensor) -> torch.Size:
         """Shape of the matrices that a parameter is, or is a slice of."""

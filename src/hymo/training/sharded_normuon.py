@@ -115,8 +115,7 @@ class ShardedNorMuon(NorMuon):
         return self._plans[index]
 
     def _step_group(self, group: dict[str, Any], grads: dict[Tensor, Tensor]) -> None:
-        index = next(i for i, each in enumerate(self.param_groups) if each is group)
-        parcels = self._plan(index)
+        parcels = self._plan(self._index(group))
         incoming = [_Gather(self, parcel, group, grads) for parcel in parcels]
         outgoing = [gather.orthogonalise(group) for gather in incoming]
         for scatter in outgoing:
